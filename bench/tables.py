@@ -1,7 +1,7 @@
 """Tables of what was measured, as Markdown, out of the result files that bench/results keeps.
 
 Usage: tables.py > docs/reference/measured.md.  Each folder of results has a README.md that says how and
-when it was measured, and some of moo.json, collectives.json and kernels.json, as `weir bench` prints them."""
+when it was measured, and some of moo.json, collectives.json, tls.json (bench/links.sh) and kernels.json, as `weir bench` prints them."""
 import json
 import pathlib
 
@@ -43,6 +43,21 @@ def collectives(told):
     )
 
 
+def tls(told):
+    for run in told:
+        at = {(r["transport"], r["algorithm"], r["size"]): r for r in run["rows"]}
+        where = f"links of {run['mbit_s']:.0f} Mbit/s" if "mbit_s" in run else "the loopback"
+        print(f"### {run['collective'].capitalize()} of {run['format']}, {run['ranks']} ranks, {where}\n")
+        rows = []
+        for (transport, algorithm, size), plain in at.items():
+            sealed = at.get(("tls", algorithm, size))
+            if transport == "tcp" and sealed:
+                shown = [f"{r['time_us']:.0f} ({r['least_us']:.0f})" for r in (plain, sealed)]
+                ratios = [f"{sealed[key] / plain[key]:.2f}" for key in ("time_us", "least_us")]
+                rows.append((algorithm, size, *shown, f"{ratios[0]} ({ratios[1]})"))
+        table(["algorithm", "bytes", "plain, µs (least)", "TLS, µs (least)", "TLS / plain"], rows)
+
+
 def kernels(told):
     print(f"### Codecs on one core, {told['cpu']}, {told['elements']:.0f} floats: ratios\n")
     table(["ratio", "measured", "at most"], [(r["name"], r["value"], r["bound"] or "") for r in told["ratios"]])
@@ -52,7 +67,7 @@ def main():
     print("# Measured\n\nMade by `bench/tables.py` out of the result files in `bench/results`; a test holds it to them.\n")
     for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
         print(f"## {folder.name}\n\n{(folder / 'README.md').read_text(encoding='utf-8').strip()}\n")
-        for show in (moo, collectives, kernels):
+        for show in (moo, collectives, tls, kernels):
             path = folder / f"{show.__name__}.json"
             if path.exists():
                 show(json.loads(path.read_text(encoding="utf-8")))

@@ -34,10 +34,15 @@ gboolean replay_trial(JsonObject *object, gboolean *same) {
   if (!json_object_has_member(object, "verdict")) return TRUE; /* the loss told, and no trial */
   JsonNode *node = json_object_get_member(object, "verdict");
   weir_plan plan;
+  uint32_t rule;
+  /* Journals from before update rules were told apart have none: all were taken as adaptive. */
+  const char *update_rule = json_object_get_string_member_with_default(object, "update_rule", "");
+  if (weir_rule_parse(update_rule, &rule) != WEIR_OK) return FALSE;
   if (!JSON_NODE_HOLDS_VALUE(node) || json_node_get_value_type(node) != G_TYPE_STRING ||
       !read_samples(object, &evidence) || !read_plan(object, &plan))
     return FALSE;
-  const weir_judgement again = weir_progress_judge(&evidence, weir_belief_of(&plan));
+  const weir_round_form *form = weir_round_form_of(&plan, rule);
+  const weir_judgement again = weir_progress_judge(&evidence, form, weir_belief_of(&plan, form));
   *same = !strcmp(json_node_get_string(node), weir_verdict_names[again.verdict]);
   return TRUE;
 }

@@ -16,50 +16,51 @@ enum {
 static const struct {
   const char *plan;
   unsigned standing;
+  double debt; /* weir_arm's, of a method's first arm */
 } texts[WEIR_ARMS] = {
-    {"none:1:dense-ring", SAFE},
-    {"none:1:dense-tree", SAFE},
-    {"bf16:1:dense-ring", SAFE},
-    {"bf16:1:dense-tree", SAFE},
-    {"topk:1:ag:auto-fp32", SEARCHED},
-    {"topk:1:ag:auto-bf16", SEARCHED},
-    {"star:1:art-ring:auto-fp32", SEARCHED},
-    {"star:1:art-ring:auto-bf16", SEARCHED},
-    {"star:1:art-tree:auto-fp32", SEARCHED},
-    {"star:1:art-tree:auto-bf16", SEARCHED},
+    {"none:1:dense-ring", SAFE, 0},
+    {"none:1:dense-tree", SAFE, 0},
+    {"bf16:1:dense-ring", SAFE, 0},
+    {"bf16:1:dense-tree", SAFE, 0},
+    {"topk:1:ag:auto-fp32", SEARCHED, 0},
+    {"topk:1:ag:auto-bf16", SEARCHED, 0},
+    {"star:1:art-ring:auto-fp32", SEARCHED, 0},
+    {"star:1:art-ring:auto-bf16", SEARCHED, 0},
+    {"star:1:art-tree:auto-fp32", SEARCHED, 0},
+    {"star:1:art-tree:auto-bf16", SEARCHED, 0},
     /* Inside of machines and between them. */
-    {"none:1:dense-hier-ring", SAFE},
-    {"bf16:1:dense-hier-ring", SAFE},
-    {"bf16:1:dense-hier-tree", SAFE},
-    {"topk:1:hitopk:auto-bf16", SEARCHED},
+    {"none:1:dense-hier-ring", SAFE, 0},
+    {"bf16:1:dense-hier-ring", SAFE, 0},
+    {"bf16:1:dense-hier-tree", SAFE, 0},
+    {"topk:1:hitopk:auto-bf16", SEARCHED, 0},
     /* Those above are risk bold's. */
-    {"none:1:dense-halving", SAFE},
-    {"none:1:dense-double-tree", SAFE},
-    {"bf16:1:dense-halving", SAFE},
-    {"bf16:1:dense-double-tree", SAFE},
-    {"fp16:0.5:ag", SAFE},
-    {"fp16:0.5:sra", SAFE},
-    {"qsgd:0.25:ag", SAFE},
-    {"qsgd:0.125:ag", SAFE},
-    {"qsgd:0.25:sra", SAFE},
-    {"qsgd:0.125:sra", SAFE},
-    {"qsgd:0.25:hier-sra", SAFE},
-    {"qsgd:0.125:hier-sra", SAFE},
-    {"qsgd:0.09375:ag", METHOD},
-    {"qsgd:0.09375:sra", METHOD},
-    {"qsgd:0.09375:hier-sra", METHOD},
-    {"qsgd:0.0625:ag", METHOD + 1},
-    {"qsgd:0.0625:sra", METHOD + 1},
-    {"qsgd:0.0625:hier-sra", METHOD + 1},
-    {"powersgd:16:dense", METHOD + 2},
-    {"powersgd:4:dense", METHOD + 3},
-    {"powersgd:1:dense", METHOD + 4},
-    {"topk:0.1:ag:auto-bf16", METHOD + 5},
-    {"topk:0.03:ag:auto-bf16", METHOD + 6},
-    {"topk:0.01:ag:auto-bf16", METHOD + 7},
-    {"topk:0.003:ag:auto-bf16", METHOD + 8},
-    {"topk:0.001:ag:auto-bf16", METHOD + 9},
-    {"star:0.01:art:auto-bf16", METHOD + 10},
+    {"none:1:dense-halving", SAFE, 0},
+    {"none:1:dense-double-tree", SAFE, 0},
+    {"bf16:1:dense-halving", SAFE, 0},
+    {"bf16:1:dense-double-tree", SAFE, 0},
+    {"fp16:0.5:ag", SAFE, 0},
+    {"fp16:0.5:sra", SAFE, 0},
+    {"qsgd:0.25:ag", SAFE, 0},
+    {"qsgd:0.125:ag", SAFE, 0},
+    {"qsgd:0.25:sra", SAFE, 0},
+    {"qsgd:0.125:sra", SAFE, 0},
+    {"qsgd:0.25:hier-sra", SAFE, 0},
+    {"qsgd:0.125:hier-sra", SAFE, 0},
+    {"qsgd:0.09375:ag", METHOD, 0},
+    {"qsgd:0.09375:sra", METHOD, 0},
+    {"qsgd:0.09375:hier-sra", METHOD, 0},
+    {"qsgd:0.0625:ag", METHOD + 1, 0},
+    {"qsgd:0.0625:sra", METHOD + 1, 0},
+    {"qsgd:0.0625:hier-sra", METHOD + 1, 0},
+    {"powersgd:16:dense", METHOD + 2, 0.01},
+    {"powersgd:4:dense", METHOD + 3, 0.03},
+    {"powersgd:1:dense", METHOD + 4, 0.4},
+    {"topk:0.1:ag:auto-bf16", METHOD + 5, 0.01},
+    {"topk:0.03:ag:auto-bf16", METHOD + 6, 0.04},
+    {"topk:0.01:ag:auto-bf16", METHOD + 7, 0.08},
+    {"topk:0.003:ag:auto-bf16", METHOD + 8, 0.11},
+    {"topk:0.001:ag:auto-bf16", METHOD + 9, 0.17},
+    {"star:0.01:art:auto-bf16", METHOD + 10, 0.08},
 };
 
 static weir_arm arms[WEIR_ARMS];
@@ -72,6 +73,7 @@ static void parse_arms(void) {
     if (standing == SEARCHED) arm->plan.cr = 0.0;
     arm->safe = standing == SAFE;
     arm->method = standing >= METHOD ? standing - METHOD : WEIR_METHODS;
+    arm->debt = texts[a].debt;
     arm->machines = arm->plan.inside != 0 || arm->plan.scheme == WEIR_SCHEME_HITOPK;
     arm->host = weir_scheme_on_device(&arm->plan) != WEIR_OK;
   }
@@ -125,8 +127,18 @@ const weir_arm *weir_method_arm(size_t method) {
   return weir_arm_at(a);
 }
 
-const weir_belief *weir_belief_of(const weir_plan *plan) {
-  return weir_codecs[plan->codec]->encode != NULL ? &weir_belief_rounding : &weir_belief_lagging;
+bool weir_plan_rounds(const weir_plan *plan) { return weir_codecs[plan->codec]->encode != NULL; }
+
+const weir_belief *weir_belief_of(const weir_plan *plan, const weir_round_form *form) {
+  return weir_plan_rounds(plan) ? &form->rounding : &form->lagging;
+}
+
+const weir_round_form *weir_round_form_of(const weir_plan *plan, weir_update_rule rule) {
+  static const double soon = 0.05; /* what is more takes long to build up */
+  const size_t method = weir_method_of(plan);
+  if (rule == WEIR_RULE_ADAPTIVE) return &weir_round_adaptive;
+  return method < WEIR_METHODS && weir_method_arm(method)->debt > soon ? &weir_round_sgd_long
+                                                                       : &weir_round_sgd;
 }
 
 bool weir_arm_late(const weir_arm *arm) { return arm->safe && arm->plan.cr < 8 / 32.0; }

@@ -229,8 +229,9 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   weir_plan first;
   weir_table_text text = {0};
   weir_status status = find_policy(config->policy, &policy, &first, &text);
-  uint32_t risk = WEIR_RISK_MEASURED;
+  uint32_t risk = WEIR_RISK_MEASURED, rule = WEIR_RULE_ADAPTIVE;
   if (status == WEIR_OK && config->risk) status = weir_risk_parse(config->risk, &risk);
+  if (status == WEIR_OK) status = weir_rule_parse(config->update_rule, &rule);
   if (status != WEIR_OK) return status;
   if (config->world_size < 1)
     return weir_fail(WEIR_E_INVALID, "a controller needs at least one rank, not %d",
@@ -254,6 +255,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.memory_limit = config->memory_limit;
   c->loop.rounds.budget = config->trial_budget;
   c->loop.rounds.steps = config->steps;
+  c->loop.rounds.rule = rule;
   c->loop.curve = policy->curve && risk == WEIR_RISK_BOLD;
   c->since_curve = curve_spacing;
   c->room = UINT64_MAX;
@@ -466,13 +468,14 @@ void weir_controller_gaps(weir_controller *controller, const double *gap_s) {
 }
 
 /* Policy paper's trials are of ten steps each. */
-static uint64_t trial_room(const weir_controller *c) {
-  return c->loop.policy->id == WEIR_POLICY_WEIR ? WEIR_ROUND_ROOM : 32;
+static uint64_t trial_room(const weir_loop *loop, const weir_plan *plan) {
+  if (loop->policy->id != WEIR_POLICY_WEIR) return 32;
+  return weir_round_room(weir_round_form_of(plan, loop->rounds.rule));
 }
 
 /* The thread that decides may be late, and a trainer without room cannot wait for it. */
 static void keep_to_room(const weir_controller *c, weir_directive *directive) {
-  if (directive->action == WEIR_ACTION_TRIAL && c->room < trial_room(c))
+  if (directive->action == WEIR_ACTION_TRIAL && c->room < trial_room(&c->loop, &directive->plan))
     *directive = (weir_directive){.action = WEIR_ACTION_KEEP};
   if (c->has_last && c->last.trial && c->room < WEIR_ROOM_LEAST &&
       directive->action != WEIR_ACTION_SWITCH)

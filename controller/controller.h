@@ -21,9 +21,10 @@ typedef struct weir_controller weir_controller;
 enum { WEIR_JOURNAL_PARTS = 4 };
 
 typedef struct weir_controller_config {
-  const char *policy;  /* as weir_options.policy; checked by weir_policy_check */
-  const char *risk;    /* as weir_options.risk; NULL: measured */
-  double memory_limit; /* bytes a plan may take (engine/memory.h); 0: any */
+  const char *policy;      /* as weir_options.policy; checked by weir_policy_check */
+  const char *risk;        /* as weir_options.risk; NULL: measured */
+  const char *update_rule; /* as weir_options.update_rule; NULL: adaptive */
+  double memory_limit;     /* bytes a plan may take (engine/memory.h); 0: any */
   int world_size;
   int hosts;                /* machines the ranks are on (weir_comm_hosts); 0: unknown */
   bool devices;             /* gradients of some rank are on a device (docs/internals/device.md) */
@@ -54,6 +55,8 @@ typedef struct weir_controller_config {
 weir_status weir_policy_check(const char *policy);
 /* Likewise of weir_options.risk; WEIR_E_INVALID. */
 weir_status weir_risk_check(const char *risk);
+/* Likewise of weir_options.update_rule. */
+weir_status weir_update_rule_check(const char *rule);
 /* The plan a session starts with under a policy. */
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
 /* The i-th of the plans that a policy goes through whatever they cost and that take most memory;

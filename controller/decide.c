@@ -30,6 +30,11 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk) {
                    text != NULL ? text : "(null)");
 }
 
+weir_status weir_update_rule_check(const char *rule) {
+  uint32_t ignored;
+  return weir_rule_parse(rule, &ignored);
+}
+
 weir_status weir_risk_check(const char *risk) {
   uint32_t ignored;
   return weir_risk_parse(risk, &ignored);

@@ -61,7 +61,9 @@ typedef struct weir_arm {
   bool safe;      /* known to keep the loss of a training without evidence */
   bool machines;  /* only where ranks share machines */
   bool host;      /* devices refuse it */
-  size_t method;  /* of an arm with a ratio of its own that is not safe; else WEIR_METHODS */
+  double debt;   /* how far it keeps a training behind under SGD, as a share of the loss, as seen on
+                     the MLP and the convolutional net (docs/internals/progress.md) */
+  size_t method; /* of an arm with a ratio of its own that is not safe; else WEIR_METHODS */
 } weir_arm;
 const weir_arm *weir_arm_at(size_t a); /* the library's, below WEIR_ARMS */
 /* But for the ratio: is it a plan of the arm? */
@@ -75,8 +77,11 @@ struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */
 size_t weir_method_of(const weir_plan *plan);
 const weir_arm *weir_method_arm(size_t method);
-/* What is believed of a plan's method before it is tried. */
-const weir_belief *weir_belief_of(const weir_plan *plan);
+/* Does its codec send all of a gradient, rounded, rather than hold much of it back? */
+bool weir_plan_rounds(const weir_plan *plan);
+/* What is believed of a plan's method before it is tried, in rounds of a form; and the form. */
+const weir_belief *weir_belief_of(const weir_plan *plan, const weir_round_form *form);
+const weir_round_form *weir_round_form_of(const weir_plan *plan, weir_update_rule rule);
 /* Is it one of 4 bits, which is safe once a training has settled? */
 bool weir_arm_late(const weir_arm *arm);
 /* Can the arm run here?  Is it one to choose among? */
@@ -137,7 +142,7 @@ typedef struct weir_decision {
   double predicted_s;    /* a whole step of it */
   bool switched;
   size_t buckets; /* of what will run; 0: the gradient as a whole */
-  char why[320];
+  char why[352];
 } weir_decision;
 
 /* Deterministic in *input.  WEIR_E_INVALID when the input is out of range (says which field). */

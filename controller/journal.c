@@ -259,6 +259,7 @@ static void put_trial(FILE *f, const weir_rounds *r) {
     fputs(",\"plan\":", f);
     put_text(f, text);
     fputc(',', f);
+    fprintf(f, "\"update_rule\":\"%s\",", weir_rule_names[r->rule]);
     put_number(f, "slope", r->slope.per_step);
     put_number(f, "slope_error", r->slope.error);
     put_number(f, "progress", r->judgement.mean);

@@ -4,19 +4,56 @@
 #include <math.h>
 #include <string.h>
 
-const weir_progress_parameters weir_progress_method = {.hold = 0.85,
-                                                       .fall = 0.95,
-                                                       .most_error = 0.25,
+#include "base/base.h"
+
+const weir_progress_parameters weir_progress_method = {.most_error = 0.25,
                                                        .clear = 3.0,
-                                                       .scatter = 0.15,
                                                        .scatter_weight = 3.0,
                                                        .correlation = 1.5,
                                                        .least = -1.0,
                                                        .most = 3.0};
 
-/* As runs of the MLP, the GPT and the recommender suggest (docs/internals/progress.md). */
-const weir_belief weir_belief_rounding = {.progress = 0.95, .error = 0.15};
-const weir_belief weir_belief_lagging = {.progress = 0.85, .error = 0.35};
+/* As runs of the MLP, the convolutional net, the GPT and the recommender suggest
+ * (docs/internals/progress.md). */
+const weir_round_form weir_round_adaptive = {.steps = WEIR_ROUND_STEPS,
+                                             .losses = 64,
+                                             .hold = 0.85,
+                                             .fall = 0.95,
+                                             .scatter = 0.15,
+                                             .known = 0.25,
+                                             .rounding = {.progress = 0.95, .error = 0.15},
+                                             .lagging = {.progress = 0.85, .error = 0.35},
+                                             .asked = 6.0,
+                                             .failed = 0.5,
+                                             .doubt = 0.7,
+                                             .holds = 0.6,
+                                             .holds_lagging = 0.4};
+#define UNDER_SGD(of_steps, of_losses)                                                        \
+  {                                                                                           \
+    .steps = of_steps, .losses = of_losses, .by_debt = true, .hold = 0.92, .fall = 0.92,      \
+    .scatter = 0.05, .known = 16.0, .rounding = {.progress = 1.0, .error = 0.05},             \
+    .lagging = {.progress = 0.95, .error = 0.1}, .asked = 12.0, .failed = 0.0, .doubt = 0.25, \
+    .holds = 0.9, .holds_lagging = 0.9, .holds_debt = 2.0                                     \
+  }
+const weir_round_form weir_round_sgd = UNDER_SGD(36, 32);
+const weir_round_form weir_round_sgd_long = UNDER_SGD(WEIR_ROUND_STEPS, 64);
+
+const char *const weir_rule_names[WEIR_RULES] = {"adaptive", "sgd"};
+
+weir_status weir_rule_parse(const char *text, uint32_t *rule) {
+  *rule = WEIR_RULE_ADAPTIVE;
+  if (!text || !*text) return WEIR_OK;
+  for (uint32_t r = 0; r < WEIR_RULES; r++) {
+    if (strcmp(text, weir_rule_names[r])) continue;
+    *rule = r;
+    return WEIR_OK;
+  }
+  return weir_fail(
+      WEIR_E_INVALID,
+      "update_rule is \"%s\"; expected sgd (with momentum or without) or adaptive (Adam, "
+      "LAMB, RMSprop and all others)",
+      text);
+}
 
 const char *const weir_verdict_names[3] = {"more", "holds", "falls"};
 
@@ -61,12 +98,13 @@ static double mean_behind(const double *arm, const double *reference, size_t fro
 
 /* Trainings that went back to the same state part slowly.  Of batches that are not the same, d would
  * leap by twice the losses' deviation from one to the next. */
-bool weir_round_comparable(const double *arm, const double *reference, const weir_slope *slope) {
+bool weir_round_comparable(const double *arm, const double *reference, size_t steps,
+                           const weir_slope *slope) {
   enum { FIRST = 6 };
   const double most = slope->scatter * slope->scatter + 9.0 * slope->per_step * slope->per_step;
   double leaps = 0.0;
   if (!(fabs(arm[0] - reference[0]) <= 2e-4 * fabs(reference[0]))) return false;
-  for (size_t k = 0; k < WEIR_ROUND_STEPS; k++)
+  for (size_t k = 0; k < steps; k++)
     if (!isfinite(arm[k]) || !isfinite(reference[k])) return false;
   for (size_t k = 1; k < FIRST; k++) {
     const double leap = arm[k] - reference[k] - (arm[k - 1] - reference[k - 1]);
@@ -76,36 +114,41 @@ bool weir_round_comparable(const double *arm, const double *reference, const wei
 }
 
 /* The slope counts less an error of it: with too steep a one, all arms would look alike. */
+static double share_of_progress(double behind, double steps, const weir_slope *slope) {
+  return 1.0 - behind / ((slope->per_step - slope->error) * steps);
+}
+
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
-                    const weir_slope *slope) {
-  enum { QUARTER = WEIR_ROUND_STEPS / 4, LENGTH = WEIR_ROUND_STEPS / 2 / WEIR_ROUND_SAMPLES };
+                    const weir_round_form *form, const weir_slope *slope) {
+  const size_t quarter = form->steps / 4, length = form->steps / 2 / WEIR_ROUND_SAMPLES;
   const weir_progress_parameters *method = &weir_progress_method;
-  const double fall = slope->per_step - slope->error;
-  if (!(fall > 0.0)) return false;
-  const double before = mean_behind(arm, reference, QUARTER, QUARTER);
-  const double before_at = 1.5 * QUARTER - 0.5;
+  if (!form->by_debt && !(slope->per_step - slope->error > 0.0)) return false;
+  const double before = mean_behind(arm, reference, quarter, quarter);
+  const double before_at = 1.5 * (double)quarter - 0.5;
   for (size_t i = 0; i < WEIR_ROUND_SAMPLES; i++) {
-    const size_t from = 2 * QUARTER + i * LENGTH;
-    const double steps = (double)from + 0.5 * (LENGTH - 1.0) - before_at;
-    const double d = mean_behind(arm, reference, from, LENGTH) - before;
-    push(evidence, fmin(method->most, fmax(method->least, 1.0 - d / (fall * steps))));
+    const size_t from = 2 * quarter + i * length;
+    const double between = (double)from + 0.5 * ((double)length - 1.0) - before_at;
+    const double d = mean_behind(arm, reference, from, length);
+    const double sample = form->by_debt ? 1.0 - d / fabs(slope->level)
+                                        : share_of_progress(d - before, between, slope);
+    push(evidence, fmin(method->most, fmax(method->least, sample)));
   }
   return true;
 }
 
-double weir_round_debt(const double *arm, const double *reference) {
-  enum { QUARTER = WEIR_ROUND_STEPS / 4 };
-  return mean_behind(arm, reference, WEIR_ROUND_STEPS - QUARTER, QUARTER);
+double weir_round_debt(const double *arm, const double *reference, size_t steps) {
+  return mean_behind(arm, reference, steps - steps / 4, steps / 4);
 }
 
 /* What was believed and what was seen, each by its certainty: both normal.  The variance of samples
  * is theirs and what is expected of it, by their numbers, as three samples say little of it. */
-weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_belief *before) {
+weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_round_form *form,
+                                   const weir_belief *before) {
   const weir_progress_parameters *method = &weir_progress_method;
   const double n = (double)evidence->count;
   weir_judgement j = {.low = -INFINITY, .high = INFINITY};
   if (evidence->count < WEIR_ROUND_SAMPLES) return j;
-  double mean = 0.0, square = method->scatter_weight * method->scatter * method->scatter;
+  double mean = 0.0, square = method->scatter_weight * form->scatter * form->scatter;
   for (size_t i = 0; i < evidence->count; i++) mean += evidence->sample[i] / n;
   for (size_t i = 0; i < evidence->count; i++) {
     const double off = evidence->sample[i] - mean;
@@ -117,9 +160,9 @@ weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_bel
   j.mean = (believed * before->progress + seen * mean) / (believed + seen);
   j.low = j.mean - error;
   j.high = j.mean + error;
-  if (j.high < method->fall)
+  if (j.high < form->fall)
     j.verdict = WEIR_VERDICT_FALLS;
-  else if (j.low > method->hold && sqrt(variance) <= method->most_error)
+  else if (j.low > form->hold && sqrt(variance) <= method->most_error)
     j.verdict = WEIR_VERDICT_HOLDS;
   return j;
 }

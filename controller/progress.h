@@ -7,6 +7,13 @@
  * falls behind once, by what it holds back, and an optimizer with a second moment needs as many
  * steps as that remembers before it answers to coarser gradients.  So how much further behind than
  * in the second quarter the arm is in each third of the second half is a sample of p.
+ *
+ * What can be told sooner depends on the optimizer's update rule.  Where a step is proportional to the
+ * gradient or to its running mean (SGD, momentum), the weights stay within what error feedback holds
+ * back of those that uncompressed gradients would have made (Karimireddy et al. 2019, "Error Feedback
+ * Fixes SignSGD", section 4): p is 1 in the long run, and what is to be seen is whether that distance
+ * is small here.  A sample is then 1 less d as a share of the loss, in fewer steps.  An optimizer that
+ * divides by a second moment gives no such promise.
  * docs/internals/progress.md has the statistics, and where they fail. */
 #ifndef WEIR_CONTROLLER_PROGRESS_H
 #define WEIR_CONTROLLER_PROGRESS_H
@@ -15,25 +22,52 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "weir/status.h"
+
 enum {
-  WEIR_ROUND_STEPS = 192, /* K */
+  WEIR_ROUND_STEPS = 192, /* the longest round's */
   WEIR_ROUND_SAMPLES = 3,
   WEIR_SAMPLES_MAX = 96
 };
 
-/* What is believed of arms before they are tried: p, with a standard error. */
+/* What the optimizer makes of a gradient (weir_options.update_rule). */
+typedef enum weir_update_rule {
+  WEIR_RULE_ADAPTIVE = 0, /* and whatever is not known */
+  WEIR_RULE_SGD = 1,
+  WEIR_RULES = 2
+} weir_update_rule;
+extern const char *const weir_rule_names[WEIR_RULES];
+/* NULL and "" are "adaptive"; WEIR_E_INVALID. */
+weir_status weir_rule_parse(const char *text, uint32_t *rule);
+
+/* What is believed of arms' samples before they are tried, with a standard error. */
 typedef struct weir_belief {
   double progress, error;
 } weir_belief;
-extern const weir_belief weir_belief_rounding, weir_belief_lagging;
+
+/* How an arm is tried: it follows from the update rule and, under SGD, from how long it takes until what
+ * the arm holds back has built up. */
+typedef struct weir_round_form {
+  size_t steps;                  /* K, a multiple of 12 */
+  size_t losses;                 /* that must be known before the first round */
+  bool by_debt;                  /* samples are 1 less d as a share of the loss; else p */
+  double hold;                   /* an arm is taken when its mean is above this by one error, */
+  double fall;                   /* and given up when it is below this by one error */
+  double scatter;                /* of samples, as expected */
+  double known;                  /* what was shown at a step is known for so many times it */
+  weir_belief rounding, lagging; /* arms that send all, rounded, and that hold much back */
+  double asked;                  /* noises that a promised fall is worth before it is asked for */
+  double failed, doubt; /* shares of it: with less an arm has failed, or shows itself again */
+  double holds;         /* share of arms that are expected to hold when they are tried, */
+  double holds_lagging; /* of those that hold back, */
+  double holds_debt;    /* and so many times weir_arm's debt less */
+} weir_round_form;
+extern const weir_round_form weir_round_adaptive, weir_round_sgd, weir_round_sgd_long;
 
 /* Numbers of the method; no others anywhere. */
 typedef struct weir_progress_parameters {
-  double hold;           /* an arm is taken when it makes more than this share, by one error, */
-  double fall;           /* and given up when it makes less than this, by one error */
   double most_error;     /* of the samples' mean: less certain ones take no arm */
-  double scatter;        /* of samples, as expected, */
-  double scatter_weight; /* and as how many of them that counts */
+  double scatter_weight; /* as how many samples it counts what scatter is expected of them */
   double clear;          /* a slope that is so many of its errors away from 0 tells something */
   double correlation;    /* samples of a round say so many times less than independent ones */
   double least, most;    /* samples beyond are taken for these: early ones divide by little */
@@ -56,17 +90,19 @@ typedef struct weir_evidence {
   double sample[WEIR_SAMPLES_MAX]; /* of p; the newest when there are more */
 } weir_evidence;
 
-/* Are these both losses of WEIR_ROUND_STEPS steps from the same state and over the same batches?  Not when
+/* Are these both losses of `steps` steps from the same state and over the same batches?  Not when
  * they are not finite, the first ones differ by more than 2 parts in 10000, or their difference leaps
  * from batch to batch: then the trainer did not come back. */
-bool weir_round_comparable(const double *arm, const double *reference, const weir_slope *slope);
+bool weir_round_comparable(const double *arm, const double *reference, size_t steps,
+                           const weir_slope *slope);
 
-/* Adds the samples of a round that can be compared; false: the loss does not fall. */
+/* Adds the samples of a round of the form that can be compared; false: they would be of p, and the
+ * loss does not fall. */
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
-                    const weir_slope *slope);
+                    const weir_round_form *form, const weir_slope *slope);
 
 /* Mean of d over the last quarter: how far behind the arm is at the end of the round. */
-double weir_round_debt(const double *arm, const double *reference);
+double weir_round_debt(const double *arm, const double *reference, size_t steps);
 
 typedef enum weir_verdict {
   WEIR_VERDICT_MORE = 0, /* it cannot be told yet */
@@ -76,9 +112,10 @@ typedef enum weir_verdict {
 extern const char *const weir_verdict_names[3];
 
 typedef struct weir_judgement {
-  double mean, low, high; /* of p, after all samples; an error below it, and above */
+  double mean, low, high; /* after all samples; an error below it, and above */
   weir_verdict verdict;
 } weir_judgement;
-weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_belief *before);
+weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_round_form *form,
+                                   const weir_belief *before);
 
 #endif

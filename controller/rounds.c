@@ -1,6 +1,6 @@
 /* Which arm is tried when, and what comes of it: paired trials of policy weir.
  *
- * A round takes WEIR_ROUND_STEPS steps of an arm from a checkpoint, goes back, and the
+ * A round takes 192 steps of an arm, or 36 under SGD, from a checkpoint, goes back, and the
  * plan in force takes the same batches: its steps count, so that a round costs the arm's steps alone.  A
  * header's loss is that of its own step, and a directive is in force two steps after the observation
  * it answers. */
@@ -11,11 +11,10 @@
 #include "base/log.h"
 #include "controller/loop.h"
 
-static const uint64_t least_losses = 32; /* of steps that count, before the first trial */
-static const double worth = 1.15;        /* an arm must be predicted to be so many times as fast */
-/* What was shown is known for as long as four rounds, or for a quarter of the steps until then, or
- * until the budget pays for another round: then it has to be shown again. */
-static const uint64_t again_rounds = 2, again_share = 4;
+static const double worth = 1.15; /* an arm must be predicted to be so many times as fast */
+/* What was shown is known for as long as two rounds, or for a share of the steps until then
+ * (weir_round_form), or until the budget pays for another round: then it has to be shown again. */
+static const uint64_t again_rounds = 2;
 static const double known_most = 400.0,
                     known_share = 8.0; /* but not for so long, or of all steps */
 static const uint64_t wait_steps = 24; /* until what could not be tried is tried again */
@@ -28,12 +27,20 @@ static const uint64_t follow_steps = 32;
 static const uint64_t last_least = 48, last_share = 20;
 /* Where it is not known which steps are the last, a method may be behind by so much of the loss. */
 static const double most_debt = 0.01;
+/* And where it is known, by so much: what is further behind has left the way. */
+static const double most_debt_ever = 0.25;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
                       settled_unseen = 500;
 static const uint64_t first_losses = 4;
 static const double settled_share = 0.5; /* of the first losses: no plateau of the beginning */
-static const double follow_clear = 6.0;  /* noises that a promise is worth before it is asked for */
-static const double follow_failed = 0.5, follow_doubt = 0.7;
+static const double follow_risen = 6.0;  /* noises by which a loss has clearly risen */
+
+/* Of the round under way. */
+static const weir_round_form *form_of(const weir_rounds *r) {
+  return weir_round_form_of(&r->tried, r->rule);
+}
+
+uint64_t weir_round_room(const weir_round_form *form) { return form->steps + 2 * WEIR_ROOM_LEAST; }
 
 /* Once. */
 static void say(weir_loop *loop, const char *text) {
@@ -111,7 +118,7 @@ static void settle(weir_loop *loop, const weir_observation *seen) {
 
 /* The directive finds no room any more, or the round had to end before its time (controller.c). */
 static bool cut_short(const weir_rounds *r, const weir_observation *seen) {
-  return !seen->trial && (r->ran > 0 || seen->room < WEIR_ROUND_ROOM);
+  return !seen->trial && (r->ran > 0 || seen->room < weir_round_room(form_of(r)));
 }
 
 static void abandon(weir_rounds *r, uint64_t step) {
@@ -145,49 +152,66 @@ static uint64_t left_for_methods(const weir_rounds *r, uint64_t step) {
 
 /* Of the time so far or, where the training's length is known, of all of it, the rest taken by the
  * faster of both plans: it may be the one in force then. */
-static bool affordable(const weir_loop *loop, uint64_t step, double step_s) {
+static bool affordable(const weir_loop *loop, uint64_t step, const weir_round_form *form,
+                       double step_s) {
   const weir_rounds *r = &loop->rounds;
   const double left =
       r->steps > step ? (double)(r->steps - step) * fmin(loop->learnt.step_s, step_s) : 0.0;
-  return r->spent_s + WEIR_ROUND_STEPS * step_s <= r->budget * (r->elapsed_s + left);
+  return r->spent_s + (double)form->steps * step_s <= r->budget * (r->elapsed_s + left);
 }
 
 /* Rounds that the rest of the budget pays for. */
-static double rounds_left(const weir_loop *loop, uint64_t step, double step_s) {
+static double rounds_left(const weir_loop *loop, uint64_t step, const weir_round_form *form,
+                          double step_s) {
   const weir_rounds *r = &loop->rounds;
-  if (r->steps == 0) return affordable(loop, step, step_s) ? INFINITY : 0.0;
+  if (r->steps == 0) return affordable(loop, step, form, step_s) ? INFINITY : 0.0;
   const double left = r->steps > step ? (double)(r->steps - step) * step_s : 0.0;
-  return fmax(
-      0.0, floor((r->budget * (r->elapsed_s + left) - r->spent_s) / (WEIR_ROUND_STEPS * step_s)));
+  const double round_s = (double)form->steps * step_s;
+  return fmax(0.0, floor((r->budget * (r->elapsed_s + left) - r->spent_s) / round_s));
 }
 
 /* Steps for which a method is in force once it has been shown: those that are left are shared
  * between the rounds that can follow. */
-static uint64_t known_for(const weir_loop *loop, uint64_t step, double rounds) {
+static uint64_t known_for(const weir_loop *loop, uint64_t step, const weir_round_form *form,
+                          double rounds) {
   const uint64_t left = left_for_methods(&loop->rounds, step);
-  uint64_t steps = again_rounds * WEIR_ROUND_STEPS;
-  if (steps < step / again_share) steps = step / again_share;
+  uint64_t steps = again_rounds * form->steps;
+  const uint64_t share = (uint64_t)(form->known * (double)step);
+  if (steps < share) steps = share;
   if (left < UINT64_MAX && rounds >= 1.0) {
     const double most = fmax(known_most, (double)loop->rounds.steps / known_share);
-    const double share = fmin(most, (double)left / (rounds + 1.0));
-    if ((double)steps < share) steps = (uint64_t)share;
+    const double each = fmin(most, (double)left / (rounds + 1.0));
+    if ((double)steps < each) steps = (uint64_t)each;
   }
   return steps;
 }
 
-/* How many seconds of the training a second of trying saves, as far as can be told before: by the
- * share of such arms that are expected to hold, and the steps that they are in force then. */
-static double repaid(const weir_loop *loop, uint64_t step, bool rounds_only, double now_s,
-                     double step_s) {
-  const double holds = rounds_only ? 0.6 : 0.4;
+/* How likely a method is to hold, as far as can be told before. */
+static double holds_likely(const weir_round_form *form, const weir_plan *plan) {
+  if (weir_plan_rounds(plan)) return form->holds;
+  return fmax(0.1,
+              form->holds_lagging - form->holds_debt * weir_method_arm(weir_method_of(plan))->debt);
+}
+
+/* Seconds of the training that trying saves, as far as can be told before: by the share of such arms
+ * that are expected to hold, and the steps that they are in force then.  Where most are, less those
+ * it takes; else for a second that it takes, as several can be tried.  0 where it would not save
+ * clearly more than it takes. */
+static double worth_trying(const weir_loop *loop, uint64_t step, const weir_plan *plan,
+                           double now_s, double step_s) {
+  static const double repaid_least = 2.0;
+  const weir_round_form *form = weir_round_form_of(plan, loop->rounds.rule);
+  const double round = (double)form->steps;
   const uint64_t left = left_for_methods(&loop->rounds, step);
-  const double rounds = rounds_left(loop, step, step_s);
-  if (rounds < 1.0 || left < 2 * WEIR_ROUND_STEPS) return 0.0;
-  const double once = (double)known_for(loop, step, rounds - 1.0);
+  const double rounds = rounds_left(loop, step, form, step_s);
+  if (rounds < 1.0 || (double)left < 2.0 * round) return 0.0;
+  const double once = (double)known_for(loop, step, form, rounds - 1.0);
   const double steps = rounds >= 2.0 && left < UINT64_MAX ? (double)left : fmin((double)left, once);
-  const double taken = fmin(rounds, ceil(steps / once)) * WEIR_ROUND_STEPS;
-  /* The other plan takes the batches of each round. */
-  return holds * fmax(0.0, steps - taken) * (now_s - step_s) / (taken * step_s);
+  const double tried = fmin(rounds, ceil(steps / once)) * round;
+  const double taken = tried * step_s; /* and the other plan takes the batches of each round */
+  const double saved = holds_likely(form, plan) * fmax(0.0, steps - tried) * (now_s - step_s);
+  if (saved <= repaid_least * taken) return 0.0;
+  return form->by_debt ? saved - taken : saved / taken;
 }
 
 static void begin(weir_loop *loop, size_t method, const weir_plan *plan) {
@@ -202,28 +226,26 @@ static void begin(weir_loop *loop, size_t method, const weir_plan *plan) {
   r->dropped = loop->dropped;
 }
 
-static bool only_rounds(const weir_plan *plan) {
-  return weir_belief_of(plan) == &weir_belief_rounding;
-}
-
 /* Beside a method that holds much back nothing can be tried: what it owes would count against what
  * comes after it. */
 static void try_one(weir_loop *loop, const weir_observation *seen, const weir_decision_input *in) {
-  static const double repaid_least = 2.0;
   weir_rounds *r = &loop->rounds;
   weir_candidate best, now;
   const bool shown = weir_method_of(&loop->current) < WEIR_METHODS;
-  if (!weir_plan_safe(&loop->current) && !(shown && only_rounds(&loop->current))) return;
+  if (!weir_plan_safe(&loop->current) && !(shown && weir_plan_rounds(&loop->current))) return;
   weir_evaluate(in, &in->current, &now);
   const double now_s = weir_step_seconds(in, &now);
   size_t first = WEIR_METHODS;
-  double most = repaid_least;
+  double most = 0.0;
   weir_plan plan = {0};
   for (size_t m = 0; m < WEIR_METHODS; m++) {
     if (seen->step < r->record[m].due || !fastest(in, m, &best)) continue;
+    const weir_round_form *form = weir_round_form_of(&best.plan, r->rule);
     const double step_s = weir_step_seconds(in, &best);
-    const double saved = repaid(loop, seen->step, only_rounds(&best.plan), now_s, step_s);
-    if (now_s < worth * step_s || saved <= most || !affordable(loop, seen->step, step_s)) continue;
+    if (r->losses < form->losses || seen->room < weir_round_room(form) + WEIR_ROOM_LEAST) continue;
+    const double saved = worth_trying(loop, seen->step, &best.plan, now_s, step_s);
+    if (now_s < worth * step_s || saved <= most || !affordable(loop, seen->step, form, step_s))
+      continue;
     most = saved;
     first = m;
     plan = best.plan;
@@ -259,37 +281,57 @@ static void keep_account(weir_loop *loop, const weir_observation *seen, bool far
     weir_candidate own;
     weir_loop_input(loop, seen, WEIR_TRIGGER_TRIAL, &in);
     weir_evaluate(&in, &r->tried, &own);
-    const double rounds = rounds_left(loop, seen->step, weir_step_seconds(&in, &own));
+    const double rounds = rounds_left(loop, seen->step, form_of(r), weir_step_seconds(&in, &own));
     of->standing = WEIR_METHOD_SHOWN;
     of->progress = full * fmin(1.0, r->judgement.mean);
-    of->good_until = seen->step + known_for(loop, seen->step, rounds);
+    of->good_until = seen->step + known_for(loop, seen->step, form_of(r), rounds);
     /* It is as good as what it was compared with, for as long as that is known. */
     if (beside < WEIR_METHODS && of->good_until > r->record[beside].good_until)
       of->good_until = r->record[beside].good_until;
   }
 }
 
-/* Where nobody knows how long the training is, it may end with what a method still holds back. */
+/* Where nobody knows how long the training is, it may end with what a method still holds back; and
+ * where it is known, what is far behind after one round may not come back in the last steps. */
 static bool too_far_behind(const weir_rounds *r, const double *arm, const double *reference) {
-  return r->steps == 0 && weir_round_debt(arm, reference) > most_debt * fabs(r->slope.level);
+  const double most = r->steps == 0 ? most_debt : most_debt_ever;
+  return weir_round_debt(arm, reference, form_of(r)->steps) > most * fabs(r->slope.level);
 }
 
-/* From now on the loss is held against where it is. */
-static void follow_from(weir_rounds *r, uint64_t step) {
+/* From now on the loss is held against where it is, and against what is owed yet from there. */
+static void follow_from(weir_rounds *r, uint64_t step, double owed) {
   r->following = true;
   r->anchor = (double)step - 0.5 * (double)follow_steps;
-  r->anchor_loss = newest_mean(r, follow_steps);
+  r->anchor_loss = newest_mean(r, follow_steps) + owed;
+}
+
+static void tell(weir_rounds *r, bool far_behind) {
+  const weir_judgement *j = &r->judgement;
+  char plan[WEIR_PLAN_TEXT_MAX], shown[64];
+  weir_plan_format(&r->judged_plan, plan);
+  if (form_of(r)->by_debt)
+    (void)snprintf(shown, sizeof shown, "is %.1f %% of the loss behind (%.1f to %.1f",
+                   100 * (1 - j->mean), 100 * (1 - j->high), 100 * (1 - j->low));
+  else
+    (void)snprintf(shown, sizeof shown, "makes %.2f of the progress (%.2f to %.2f", j->mean, j->low,
+                   j->high);
+  (void)snprintf(r->what, sizeof r->what, "%s %s, %zu samples): %s", plan, shown, r->samples.count,
+                 j->verdict == WEIR_VERDICT_FALLS  ? "it does not hold the loss"
+                 : j->verdict == WEIR_VERDICT_MORE ? "not sure yet"
+                 : !far_behind                     ? "it holds the loss"
+                 : r->steps == 0 ? "too far behind, as nobody knows when the training ends"
+                                 : "too far behind");
 }
 
 static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   weir_evidence *evidence = &r->record[r->method].evidence;
   const double *arm = r->tried_loss, *reference = r->kept_loss;
-  char plan[WEIR_PLAN_TEXT_MAX];
+  const weir_round_form *form = form_of(r);
   r->phase = WEIR_ROUND_NONE;
   r->slope = slope_now(r);
-  const bool comparable = weir_round_comparable(arm, reference, &r->slope);
-  if (!comparable || !weir_round_add(evidence, arm, reference, &r->slope)) {
+  const bool comparable = weir_round_comparable(arm, reference, form->steps, &r->slope);
+  if (!comparable || !weir_round_add(evidence, arm, reference, form, &r->slope)) {
     abandon(r, seen->step);
     if (!comparable && ++r->in_vain == vain_most)
       say(loop,
@@ -300,24 +342,17 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   r->judged = r->method;
   r->judged_plan = r->tried;
   r->samples = *evidence;
-  r->judgement = weir_progress_judge(evidence, weir_belief_of(&r->tried));
+  r->judgement = weir_progress_judge(evidence, form, weir_belief_of(&r->tried, form));
   const bool far_behind = too_far_behind(r, arm, reference);
   keep_account(loop, seen, far_behind);
-  weir_plan_format(&r->judged_plan, plan);
-  (void)snprintf(r->what, sizeof r->what,
-                 "%s makes %.2f of the progress (%.2f to %.2f, %zu samples): %s", plan,
-                 r->judgement.mean, r->judgement.low, r->judgement.high, r->samples.count,
-                 r->judgement.verdict == WEIR_VERDICT_FALLS  ? "it does not hold the loss"
-                 : r->judgement.verdict == WEIR_VERDICT_MORE ? "not sure yet"
-                 : far_behind ? "too far behind, as nobody knows when the training ends"
-                              : "it holds the loss");
+  tell(r, far_behind);
   weir_decision decision;
   const bool safe = weir_plan_safe(&loop->current);
   const weir_status status = weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
   if (status == WEIR_OK && decision.switched && !weir_plan_safe(&decision.choice.plan)) {
     if (safe) r->promised = r->slope; /* that of a plan that was only shown may be less */
     if (safe) r->promised_at = seen->step - later_half(r) / 2;
-    follow_from(r, seen->step);
+    follow_from(r, seen->step, fmax(0.0, weir_round_debt(arm, reference, form->steps)));
   }
   return status;
 }
@@ -328,24 +363,38 @@ static double promised_fall(const weir_rounds *r, double from, double to) {
   return r->promised.per_step * (double)r->promised_at * log(to / from);
 }
 
-/* Has the loss fallen less than half as far as promised since it was last asked for?  Asked once the
- * promise is far above what batches make of means.  Where it is less than it should be, the arm has
- * to show itself again. */
+/* What SGD promises does not hold here: methods have to show progress itself, by other samples. */
+static void doubt_rule(weir_rounds *r) {
+  if (r->rule == WEIR_RULE_ADAPTIVE) return;
+  r->rule = WEIR_RULE_ADAPTIVE;
+  for (size_t m = 0; m < WEIR_METHODS; m++) r->record[m].evidence.count = 0;
+}
+
+/* Has the loss fallen too little since it was last asked for, or risen?  Asked once the promise is far
+ * above what batches make of means.  Where there is doubt, the arm has to show itself again. */
 static bool behind(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   const size_t method = weir_method_of(&loop->current);
+  const weir_round_form *form = weir_round_form_of(&loop->current, r->rule);
   if (method == WEIR_METHODS) r->following = false;
   if (!r->following || seen->trial || r->losses < follow_steps) return false;
   const double middle = (double)seen->step - 0.5 * (double)follow_steps;
   if (middle < r->anchor + (double)follow_steps) return false;
   const double noise = r->promised.scatter * sqrt(2.0 / (double)follow_steps);
   const double promised = promised_fall(r, r->anchor, middle);
-  if (promised < follow_clear * noise) return false;
   const double fallen = r->anchor_loss - newest_mean(r, follow_steps);
+  if (fallen < -follow_risen * noise) {
+    doubt_rule(r);
+    return true;
+  }
+  if (promised < form->asked * noise) return false;
   weir_method_record *of = &r->record[method];
-  if (fallen < follow_doubt * promised) of->good_until = seen->step;
-  follow_from(r, seen->step);
-  return fallen < follow_failed * promised;
+  if (fallen < form->doubt * promised) {
+    of->good_until = seen->step;
+    doubt_rule(r);
+  }
+  follow_from(r, seen->step, 0.0);
+  return fallen < form->failed * promised;
 }
 
 /* Has what the method in force once showed grown old? */
@@ -372,7 +421,7 @@ typedef enum reason { FELL_BEHIND, GREW_OLD, LAST_STEPS } reason;
  * what was known of it does not count any more. */
 static weir_status give_up(weir_loop *loop, const weir_observation *seen, reason why) {
   static const char *const words[] = {
-      [FELL_BEHIND] = "under %s the loss has fallen less than half as far as its trial promised",
+      [FELL_BEHIND] = "under %s the loss has fallen less than its trial promised",
       [GREW_OLD] = "what %s once showed is too old: it has to be shown again",
       [LAST_STEPS] =
           "the last steps are a safe plan's, so that nothing of what %s kept back is lost"};
@@ -402,8 +451,8 @@ static void in_trial(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   if (!seen->trial || seen->plan.id != r->plan_id) return; /* its directive is still on the way */
   if (r->ran == 0) r->first = seen->step;
-  if (r->ran < WEIR_ROUND_STEPS) r->tried_loss[r->ran] = seen->loss;
-  if (++r->ran < WEIR_ROUND_STEPS - 1 || r->phase != WEIR_ROUND_TRIAL) return;
+  if (r->ran < form_of(r)->steps) r->tried_loss[r->ran] = seen->loss;
+  if (++r->ran < form_of(r)->steps - 1 || r->phase != WEIR_ROUND_TRIAL) return;
   weir_loop_direct(loop, WEIR_ACTION_SWITCH, &loop->current); /* back to the checkpoint */
   r->phase = WEIR_ROUND_BACK;
 }
@@ -416,12 +465,12 @@ static weir_status back(weir_loop *loop, const weir_observation *seen) {
   }
   if (seen->plan.id != loop->current.id) return WEIR_OK;
   if (seen->step != r->first + r->paired || loop->dropped != r->dropped ||
-      r->ran < WEIR_ROUND_STEPS) {
+      r->ran < form_of(r)->steps) {
     abandon(r, seen->step);
     return WEIR_OK;
   }
   r->kept_loss[r->paired++] = seen->loss;
-  return r->paired == WEIR_ROUND_STEPS ? judge(loop, seen) : WEIR_OK;
+  return r->paired == form_of(r)->steps ? judge(loop, seen) : WEIR_OK;
 }
 
 /* Would a step of the plan in force now take another time?  A latency of microseconds may double
@@ -475,9 +524,8 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
 void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
   const weir_rounds *r = &loop->rounds;
   if (loop->risk != WEIR_RISK_MEASURED || r->phase != WEIR_ROUND_NONE || loop->has_directive ||
-      loop->waiting > 0 || loop->decisions == 0 || r->losses < 2 * least_losses ||
-      r->in_vain >= vain_most || loop->current.buckets > 0 || !r->settled ||
-      seen->room < WEIR_ROUND_ROOM + WEIR_ROOM_LEAST)
+      loop->waiting > 0 || loop->decisions == 0 || r->in_vain >= vain_most ||
+      loop->current.buckets > 0 || !r->settled)
     return;
   const weir_slope slope = slope_now(r);
   weir_decision_input in;

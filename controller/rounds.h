@@ -10,7 +10,7 @@ enum { WEIR_LOSSES = 128 }; /* of steps that count, the newest */
 
 /* Steps that must be able to follow the one on which a round's directive rides; and with fewer than
  * so many a round goes back at once, as directives can be lost. */
-enum { WEIR_ROOM_LEAST = 4, WEIR_ROUND_ROOM = WEIR_ROUND_STEPS + 2 * WEIR_ROOM_LEAST };
+enum { WEIR_ROOM_LEAST = 4 };
 
 typedef enum weir_standing_of_method {
   WEIR_METHOD_UNTRIED = 0,
@@ -29,6 +29,7 @@ typedef struct weir_method_record {
 typedef struct weir_rounds {
   enum { WEIR_ROUND_NONE, WEIR_ROUND_TRIAL, WEIR_ROUND_BACK } phase;
   double budget;  /* share of the training's time */
+  uint32_t rule;  /* weir_update_rule; adaptive once a method fell behind in force */
   uint64_t steps; /* of the training; 0: not known */
   /* The round under way: steps of `tried` are rolled back, then the plan in force takes the same
    * batches. */
@@ -60,7 +61,10 @@ typedef struct weir_rounds {
   weir_slope slope;
   weir_judgement judgement;
   weir_evidence samples;
-  char what[208];
+  char what[240];
 } weir_rounds;
+
+/* Steps that a trainer must be able to take back for a round. */
+uint64_t weir_round_room(const weir_round_form *form);
 
 #endif

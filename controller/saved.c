@@ -252,6 +252,7 @@ static void rounds(weir_saved *s, weir_rounds *r) {
   real(s, &r->elapsed_s, 0, most_s);
   real(s, &r->spent_s, 0, most_s);
   counter(s, &r->in_vain);
+  small(s, &r->rule, WEIR_RULES - 1);
   flag(s, &r->said);
   for (size_t m = 0; m < WEIR_METHODS; m++) method_record(s, &r->record[m]);
   flag(s, &r->following);

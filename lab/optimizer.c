@@ -100,6 +100,11 @@ const weir_optimizer_kind *weir_optimizer_find(const char *name) {
   return NULL;
 }
 
+bool weir_optimizer_adapts(const char *name) {
+  const weir_optimizer_kind *kind = weir_optimizer_find(name);
+  return kind == NULL || kind->second || kind->scale != NULL;
+}
+
 static weir_status check(const weir_optimizer_config *c) {
   if (!weir_optimizer_find(c->name))
     return weir_fail(WEIR_E_INVALID, "optimizer '%s' is unknown, expected sgd, adamw, lars or lamb",

@@ -24,6 +24,9 @@ typedef struct weir_optimizer {
 
 /* NULL: there is none. */
 const weir_optimizer_kind *weir_optimizer_find(const char *name);
+/* Does it divide by what gradients were like, rather than take steps in proportion to them
+ * (weir_options.update_rule)? */
+bool weir_optimizer_adapts(const char *name);
 
 weir_status weir_optimizer_create(weir_optimizer *optimizer, const weir_optimizer_config *config,
                                   size_t parameters);

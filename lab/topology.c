@@ -183,6 +183,20 @@ weir_status weir_topology_shape(weir_topology *t, const weir_shape *shape) {
   return WEIR_OK;
 }
 
+weir_status weir_topology_shape_arrivals(const weir_topology *t, double rate_bytes_s) {
+  const weir_shape shape = {.rate_bytes_s = rate_bytes_s};
+  weir_status status = WEIR_OK;
+  for (int r = 0; r < t->workers && status == WEIR_OK; r++) {
+    char name[16];
+    weir_shaper *shaper = NULL;
+    (void)snprintf(name, sizeof name, "w%d", r);
+    status = weir_shaper_open(&shaper, name);
+    if (!status) status = weir_shaper_apply(shaper, &shape);
+    weir_shaper_free(shaper);
+  }
+  return status;
+}
+
 weir_status weir_topology_count(weir_topology *t, int worker, weir_shaper_counters *counters) {
   return weir_shaper_count(t->shapers[worker], counters);
 }

@@ -127,6 +127,7 @@ static weir_status create_session(worker *w) {
   options.policy = c->policy;
   options.risk = c->scenario->risk;
   options.full_precision = c->scenario->full_precision;
+  options.update_rule = weir_optimizer_adapts(c->scenario->optimizer) ? "adaptive" : "sgd";
   options.trial_budget = c->scenario->trial_budget;
   options.steps = w->total;
   options.seed = c->scenario->seed;

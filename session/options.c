@@ -13,6 +13,7 @@ static const weir_options defaults = {.struct_size = sizeof defaults,
                                       .timeout_s = 10,
                                       .policy = "weir",
                                       .risk = "measured",
+                                      .update_rule = "adaptive",
                                       .trial_budget = 0.04,
                                       .seed = 1,
                                       .journal_bytes = UINT64_C(256) << 20,
@@ -142,6 +143,7 @@ weir_status weir_options_check(const weir_options *options) {
   if (options->policy == NULL) return weir_fail(WEIR_E_INVALID, "policy is NULL");
   weir_status status = weir_policy_check(options->policy);
   if (status == WEIR_OK) status = weir_risk_check(options->risk);
+  if (status == WEIR_OK) status = weir_update_rule_check(options->update_rule);
   if (status == WEIR_OK && options->warmup_steps > 0)
     status = weir_policy_check_warmup(options->policy);
   if (status == WEIR_OK) status = check_device(options);

@@ -23,7 +23,8 @@ static const struct {
             KEY(FLAG, active_probes), KEY(FLAG, overlap),         KEY(FLAG, profile),
             KEY(INT, codec_threads),  KEY(COUNT, memory_limit),   KEY(INT, tcp_streams),
             KEY(INT, device),         KEY(WORDS, nonfinite),      KEY(INT, listener),
-            KEY(WORDS, tls),          KEY(WORDS, full_precision), KEY(INT, max_ranks)};
+            KEY(WORDS, tls),          KEY(WORDS, full_precision), KEY(INT, max_ranks),
+            KEY(WORDS, update_rule)};
 #define KEYS (sizeof keys / sizeof *keys)
 
 size_t weir_options_size(void) { return sizeof(weir_options); }

@@ -57,6 +57,8 @@ uint64_t weir_resume_likeness(const weir_session *session) {
   uint64_t hash = weir_hash(WEIR_HASH_INIT, numbers, sizeof numbers);
   hash = weir_hash(hash, options->policy, strlen(options->policy) + 1);
   if (options->risk != NULL) hash = weir_hash(hash, options->risk, strlen(options->risk) + 1);
+  if (options->update_rule != NULL)
+    hash = weir_hash(hash, options->update_rule, strlen(options->update_rule) + 1);
   /* It moves tensors: a table of buckets would be of others. */
   const char *full = options->full_precision;
   if (full != NULL) hash = weir_hash(hash, full, strlen(full) + 1);

@@ -43,7 +43,8 @@ static bool copy_options(weir_session *session, const weir_options *options) {
       !copy_text(&session->bind_address, options->bind_address) ||
       !copy_text(&session->policy, options->policy) || !copy_text(&session->risk, options->risk) ||
       !copy_text(&session->journal_path, options->journal_path) ||
-      !copy_text(&session->full_precision, options->full_precision))
+      !copy_text(&session->full_precision, options->full_precision) ||
+      !copy_text(&session->update_rule, options->update_rule))
     return false;
   session->options.transport = session->transport_name;
   session->options.rendezvous = session->rendezvous;
@@ -52,6 +53,7 @@ static bool copy_options(weir_session *session, const weir_options *options) {
   session->options.risk = session->risk;
   session->options.journal_path = session->journal_path;
   session->options.full_precision = session->full_precision;
+  session->options.update_rule = session->update_rule;
   session->options.secret = session->options.secret_file = NULL; /* found already */
   session->options.tls = NULL;
   session->options.nonfinite = NULL; /* the caller's own */
@@ -190,6 +192,7 @@ void weir_session_free(weir_session *session) {
   free(session->full_precision);
   free(session->policy);
   free(session->risk);
+  free(session->update_rule);
   free(session->bind_address);
   free(session->rendezvous);
   free(session->transport_name);

@@ -101,6 +101,7 @@ typedef struct weir_resume_told {
 struct weir_session {
   weir_options options; /* strings are our own copies, below */
   char *transport_name, *rendezvous, *bind_address, *policy, *risk, *journal_path, *full_precision;
+  char *update_rule;
   unsigned char secret[WEIR_SECRET_MAX]; /* until the group has met */
   size_t secret_bytes;
   weir_key key;        /* of the job: what else of it proves by, once the secret is forgotten */
@@ -129,6 +130,7 @@ struct weir_session {
   bool resume_columns;          /* all ranks have loaded powersgd\'s columns, which must be alike */
 
   bool started, start_tried;
+  bool missed;         /* a step, and the caller has not been told: weir_shrink failed after that */
   bool grows;          /* all ranks know that the same others wait to join: weir_grow is due */
   weir_helper *helper; /* NULL: none is needed, or it is missing */
   bool helper_missing; /* it could not be started; has been said */

@@ -161,6 +161,13 @@ typedef struct weir_options {
    * then return WEIR_GROW, and rank 0 goes on listening at `rendezvous`.  0 (default): nobody may.
    * Other transports: WEIR_E_UNSUPPORTED. */
   int max_ranks;
+  /* What the trainer's optimizer makes of an average: "sgd", where a step is proportional to it or to
+   * its running mean (SGD, momentum, Nesterov); or "adaptive" (default), where it is divided by what
+   * gradients were like (Adam, RMSprop, LAMB, LARS), and wherever that is not known.  With error
+   * feedback the former ends where uncompressed gradients would have led, but for what is held back, so
+   * that policy weir's trials take 36 steps instead of 192 and begin earlier
+   * (docs/internals/progress.md).  A wrong "sgd" may cost loss, a wrong "adaptive" costs time. */
+  const char *update_rule;
 } weir_options;
 
 /* sizeof(weir_options) in this library, for callers without its headers. */

@@ -25,6 +25,8 @@ Test(progress, slope_by_hand) {
 }
 
 enum { K = WEIR_ROUND_STEPS };
+static const weir_round_form *const adaptive = &weir_round_adaptive;
+static const weir_round_form *const sgd = &weir_round_sgd;
 
 /* The reference's losses on each batch, and an arm's that falls behind them by `lag` a step, and by
  * `debt` within the first. */
@@ -40,15 +42,15 @@ Test(progress, a_round_tells_the_share_of_progress) {
   double arm[K], reference[K];
   weir_evidence evidence = {0};
   lag_behind(arm, reference, 0.004, 0); /* 0.6 of the progress */
-  cr_assert(weir_round_add(&evidence, arm, reference, &slope));
+  cr_assert(weir_round_add(&evidence, arm, reference, adaptive, &slope));
   cr_assert_eq(evidence.count, (size_t)WEIR_ROUND_SAMPLES);
   for (size_t i = 0; i < evidence.count; i++)
     cr_assert_float_eq(evidence.sample[i], 0.6, 1e-9, "%g", evidence.sample[i]);
   /* A slope that is known less well makes the arm look worse: 0.004 of 0.008. */
   const weir_slope unsure = {.per_step = 0.01, .error = 0.002};
-  cr_assert(weir_round_add(&evidence, arm, reference, &unsure));
+  cr_assert(weir_round_add(&evidence, arm, reference, adaptive, &unsure));
   cr_assert_float_eq(evidence.sample[WEIR_ROUND_SAMPLES], 0.5, 1e-9);
-  for (int i = 0; i < 200; i++) (void)weir_round_add(&evidence, arm, reference, &slope);
+  for (int i = 0; i < 200; i++) (void)weir_round_add(&evidence, arm, reference, adaptive, &slope);
   cr_assert_eq(evidence.count, (size_t)WEIR_SAMPLES_MAX);
 }
 
@@ -59,10 +61,10 @@ Test(progress, a_debt_is_not_lost_progress) {
   double arm[K], reference[K];
   weir_evidence evidence = {0};
   lag_behind(arm, reference, 0.004, 0.05);
-  cr_assert(weir_round_add(&evidence, arm, reference, &slope));
+  cr_assert(weir_round_add(&evidence, arm, reference, adaptive, &slope));
   for (size_t i = 0; i < evidence.count; i++)
     cr_assert_float_eq(evidence.sample[i], 0.6, 1e-9, "%g", evidence.sample[i]);
-  cr_assert_float_eq(weir_round_debt(arm, reference), 0.72, 1e-9);
+  cr_assert_float_eq(weir_round_debt(arm, reference, K), 0.72, 1e-9);
 }
 
 Test(progress, rounds_that_cannot_be_compared) {
@@ -70,20 +72,20 @@ Test(progress, rounds_that_cannot_be_compared) {
   double arm[K], reference[K];
   weir_evidence evidence = {0};
   lag_behind(arm, reference, 0, 0);
-  cr_assert_not(weir_round_add(&evidence, arm, reference, &flat));
+  cr_assert_not(weir_round_add(&evidence, arm, reference, adaptive, &flat));
   cr_assert_eq(evidence.count, 0u);
-  cr_assert(weir_round_comparable(arm, reference, &slope));
+  cr_assert(weir_round_comparable(arm, reference, K, &slope));
   arm[K - 1] = NAN;
-  cr_assert_not(weir_round_comparable(arm, reference, &slope));
+  cr_assert_not(weir_round_comparable(arm, reference, K, &slope));
   lag_behind(arm, reference, 0, 0);
   arm[0] *= 1.001; /* another batch, or other weights */
-  cr_assert_not(weir_round_comparable(arm, reference, &slope));
+  cr_assert_not(weir_round_comparable(arm, reference, K, &slope));
   /* Leaps of 0.2 where losses have a deviation of 0.1: other batches from the second step on. */
   lag_behind(arm, reference, 0, 0);
   for (size_t k = 1; k < 6; k += 2) arm[k] += 0.2;
-  cr_assert_not(weir_round_comparable(arm, reference, &slope));
+  cr_assert_not(weir_round_comparable(arm, reference, K, &slope));
   for (size_t k = 1; k < 6; k += 2) arm[k] -= 0.15;
-  cr_assert(weir_round_comparable(arm, reference, &slope));
+  cr_assert(weir_round_comparable(arm, reference, K, &slope));
 }
 
 Test(progress, verdicts_by_hand) {
@@ -91,21 +93,23 @@ Test(progress, verdicts_by_hand) {
   /* Squares off the mean 0.02, and 3 x 0.15 x 0.15 = 0.0675 expected, over 3 + 3 - 1: 0.0175; of
    * the mean of three that count as two 0.00875.  Believed 100 x 0.9, seen 114.286 x 1. */
   weir_evidence e = {3, {0.9, 1.0, 1.1}};
-  weir_judgement j = weir_progress_judge(&e, &belief);
+  weir_judgement j = weir_progress_judge(&e, adaptive, &belief);
   cr_assert_float_eq(j.mean, 0.953333, 1e-6, "%g", j.mean);
   cr_assert_float_eq(j.low, 0.953333 - 0.068313, 1e-6, "%g", j.low);
   cr_assert_float_eq(j.high, 0.953333 + 0.068313, 1e-6);
   cr_assert_eq(j.verdict, WEIR_VERDICT_HOLDS); /* above 0.85 by an error */
   for (int i = 0; i < 3; i++) e.sample[i] -= 0.2;
-  cr_assert_eq(weir_progress_judge(&e, &belief).verdict, WEIR_VERDICT_FALLS); /* 0.847 + 0.068 */
+  cr_assert_eq(weir_progress_judge(&e, adaptive, &belief).verdict,
+               WEIR_VERDICT_FALLS); /* 0.847 + 0.068 */
   for (int i = 0; i < 3; i++) e.sample[i] += 0.1;
-  cr_assert_eq(weir_progress_judge(&e, &belief).verdict, WEIR_VERDICT_MORE); /* 0.9 +- 0.068 */
-  e.count = 2;                                                               /* not a round */
-  cr_assert_eq(weir_progress_judge(&e, &belief).verdict, WEIR_VERDICT_MORE);
+  cr_assert_eq(weir_progress_judge(&e, adaptive, &belief).verdict,
+               WEIR_VERDICT_MORE); /* 0.9 +- 0.068 */
+  e.count = 2;                     /* not a round */
+  cr_assert_eq(weir_progress_judge(&e, adaptive, &belief).verdict, WEIR_VERDICT_MORE);
   /* Samples that say nothing take no arm, whatever is believed of it. */
   const weir_belief trusted = {.progress = 1, .error = 0.05};
   const weir_evidence noise = {3, {0, 1, 2}};
-  j = weir_progress_judge(&noise, &trusted);
+  j = weir_progress_judge(&noise, adaptive, &trusted);
   cr_assert_gt(j.low, 0.94);
   cr_assert_eq(j.verdict, WEIR_VERDICT_MORE);
 }
@@ -129,8 +133,8 @@ static weir_verdict simulate_round(weir_rng *rng, weir_evidence *evidence, const
     arm[k] = 2.5 + gap + owed + (k > 0 ? c->noise * weir_rng_normal(rng) : 0);
     gap += (k < c->late ? 0 : (1 - p) * slope.per_step) + c->drift * weir_rng_normal(rng);
   }
-  cr_assert(weir_round_add(evidence, arm, reference, &slope));
-  return weir_progress_judge(evidence, c->belief).verdict;
+  cr_assert(weir_round_add(evidence, arm, reference, adaptive, &slope));
+  return weir_progress_judge(evidence, adaptive, c->belief).verdict;
 }
 
 static double share_taken(const course *c, double p, int rounds) {
@@ -152,11 +156,11 @@ static double share_taken(const course *c, double p, int rounds) {
  * harm that shows only after 72 steps, as 2 bits under AdamW did. */
 Test(progress, false_alarms_and_power) {
   static const double p[] = {0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0};
-  static const course courses[] = {
-      {&weir_belief_rounding, 0, 2e-4, 2e-3, 0},     {&weir_belief_rounding, 0, 6e-4, 5e-3, 0},
-      {&weir_belief_rounding, 0, 1e-3, 1e-2, 0},     {&weir_belief_rounding, 0, 6e-4, 5e-3, 72},
-      {&weir_belief_lagging, 0.02, 2e-4, 2e-3, 0},   {&weir_belief_lagging, 0.02, 6e-4, 1e-2, 0},
-      {&weir_belief_lagging, 0.05, 1.5e-3, 2e-2, 0}, {&weir_belief_lagging, 0.02, 6e-4, 1e-2, 72}};
+  const weir_belief rounding = adaptive->rounding, lagging = adaptive->lagging;
+  const course courses[] = {{&rounding, 0, 2e-4, 2e-3, 0},     {&rounding, 0, 6e-4, 5e-3, 0},
+                            {&rounding, 0, 1e-3, 1e-2, 0},     {&rounding, 0, 6e-4, 5e-3, 72},
+                            {&lagging, 0.02, 2e-4, 2e-3, 0},   {&lagging, 0.02, 6e-4, 1e-2, 0},
+                            {&lagging, 0.05, 1.5e-3, 2e-2, 0}, {&lagging, 0.02, 6e-4, 1e-2, 72}};
   for (size_t i = 0; i < sizeof courses / sizeof *courses; i++) {
     const course *c = &courses[i];
     double taken[7];
@@ -172,5 +176,65 @@ Test(progress, false_alarms_and_power) {
     cr_assert_leq(taken[2], 0.25, "%zu", i);
     cr_assert_geq(taken[6], taken[3]);
     if (c->drift < 3e-4) cr_assert_geq(taken[6], 0.9);
+  }
+}
+
+/* Under SGD a sample is 1 less how far behind the arm is, as a share of the loss, whatever the slope. */
+Test(progress, a_debt_under_sgd_by_hand) {
+  const weir_slope flat = {.level = 0.5, .per_step = -0.001, .error = 0.01};
+  double arm[K], reference[K];
+  weir_evidence evidence = {0};
+  for (size_t k = 0; k < sgd->steps; k++) {
+    reference[k] = 0.5 + 0.1 * sin((double)(7 * k));
+    arm[k] = reference[k] + 0.001 * (double)k;
+  }
+  cr_assert(weir_round_add(&evidence, arm, reference, sgd, &flat));
+  /* Steps 18 to 23, 24 to 29 and 30 to 35 are 20.5, 26.5 and 32.5 in the mean. */
+  static const double share[] = {0.959, 0.947, 0.935};
+  cr_assert_eq(evidence.count, 3u);
+  for (size_t i = 0; i < 3; i++)
+    cr_assert_float_eq(evidence.sample[i], share[i], 1e-9, "%g", evidence.sample[i]);
+  /* Squares off the mean 0.000288 and 3 x 0.0025, over 5, three that count as two: 0.0007788; so 1284.0
+   * times 0.947 and 100 times 0.95. */
+  const weir_judgement j = weir_progress_judge(&evidence, sgd, &sgd->lagging);
+  cr_assert_float_eq(j.mean, 0.947217, 1e-5, "%g", j.mean);
+  cr_assert_float_eq(j.low, 0.947217 - 0.026880, 1e-5, "%g", j.low);
+  cr_assert_eq(j.verdict, WEIR_VERDICT_HOLDS);              /* above 0.92 by an error */
+  for (size_t i = 0; i < 3; i++) evidence.sample[i] -= 0.1; /* 15 % behind */
+  cr_assert_eq(weir_progress_judge(&evidence, sgd, &sgd->lagging).verdict, WEIR_VERDICT_FALLS);
+}
+
+/* Arms that hold back a share of the loss with a time constant of 12 steps; trainings that drift apart by
+ * so much of the loss a step, and batches that tell of the gap with an error. */
+Test(progress, false_alarms_and_power_under_sgd) {
+  enum { RUNS = 2000, DEBTS = 8 };
+  static const double debt[DEBTS] = {0, 0.03, 0.06, 0.1, 0.12, 0.15, 0.2, 0.3};
+  static const double drift[] = {0.001, 0.002, 0.004}, noise[] = {0.005, 0.02, 0.04};
+  const weir_slope slope = {.level = 2.5, .per_step = 0.001};
+  for (size_t c = 0; c < 3; c++) {
+    double taken[DEBTS] = {0};
+    weir_rng rng;
+    weir_rng_seed(&rng, 12);
+    fprintf(stderr, "sgd, drift %g, noise %g:", drift[c], noise[c]);
+    for (int i = 0; i < DEBTS; i++) {
+      for (int run = 0; run < RUNS; run++) {
+        double arm[K], reference[K], gap = 0;
+        weir_evidence evidence = {0};
+        for (size_t k = 0; k < sgd->steps; k++) {
+          reference[k] = 2.5;
+          arm[k] = 2.5 * (1 + gap + debt[i] * (1 - exp(-(double)k / 12)) +
+                          noise[c] * weir_rng_normal(&rng));
+          gap += drift[c] * weir_rng_normal(&rng);
+        }
+        cr_assert(weir_round_add(&evidence, arm, reference, sgd, &slope));
+        taken[i] +=
+            weir_progress_judge(&evidence, sgd, &sgd->lagging).verdict == WEIR_VERDICT_HOLDS;
+      }
+      fprintf(stderr, " %g: %.3f", debt[i], taken[i] / RUNS);
+    }
+    fputc('\n', stderr);
+    cr_assert_geq(taken[0], 0.95 * RUNS);
+    cr_assert_leq(taken[3], 0.06 * RUNS);
+    cr_assert_leq(taken[5], 0.002 * RUNS);
   }
 }

@@ -11,6 +11,8 @@
 #define RANKS 4
 #define ELEMENTS ((size_t)1000000)
 
+static uint64_t batches_in_trial;
+
 /* A training whose loss falls with the logarithm of its progress, and whose batches differ. */
 typedef struct world {
   weir_plan plan, kept;         /* in force; before the trial */
@@ -18,9 +20,11 @@ typedef struct world {
   uint64_t step, exchange;
   double progress, kept_progress;
   double share[WEIR_METHODS]; /* of a full step's progress that methods make */
-  uint64_t late;              /* from this step on they make a fifth of it; 0: never */
-  uint64_t hides;             /* after so many steps of theirs they make `shown_late`; 0: never */
+  uint64_t late;              /* from this step on they make `shown_late`; 0: never */
+  uint64_t hides;             /* after so many steps of theirs they do; 0: never */
   double shown_late;
+  double owes; /* methods in force are behind by this share of the loss */
+  const char *update_rule;
   uint64_t turns; /* from this step on shares are those of `then`; 0: never */
   double then[WEIR_METHODS];
   double budget;  /* 0: the default */
@@ -42,7 +46,10 @@ static double batch(uint64_t number) {
 }
 
 static double loss_of(const world *w) {
-  return 6.0 - 0.5 * log1p(w->progress / 5.0) +
+  const uint64_t taken = w->trial ? batches_in_trial : w->unsafe_steps;
+  const double owed =
+      weir_method_of(&w->plan) == WEIR_METHODS ? 0.0 : w->owes * (1 - exp(-(double)taken / 12));
+  return (6.0 - 0.5 * log1p(fmax(0, w->progress) / 5.0)) * (1.0 + owed) +
          batch(w->trial && w->forgets ? w->exchange + 1000 : w->step);
 }
 
@@ -51,7 +58,7 @@ static double advance(const world *w) {
   if (method == WEIR_METHODS) return 1.0;
   if (w->hides > 0 && w->unsafe_steps >= w->hides) return w->shown_late;
   if (w->turns > 0 && w->step >= w->turns) return w->then[method];
-  return w->share[method] * (w->late > 0 && w->step >= w->late ? 0.2 : 1.0);
+  return w->late > 0 && w->step >= w->late ? w->shown_late : w->share[method];
 }
 
 static void obey(world *w, const weir_directive *directive) {
@@ -67,8 +74,6 @@ static void obey(world *w, const weir_directive *directive) {
     w->plan = directive->plan;
   }
 }
-
-static uint64_t batches_in_trial;
 
 /* Batches that are left of the epoch after that of this step. */
 static uint64_t room_of(const world *w) {
@@ -128,6 +133,7 @@ static weir_controller *create(world *w, const char *risk, uint64_t steps) {
                                          .risk = risk,
                                          .trial_budget = w->budget > 0 ? w->budget : 0.04,
                                          .steps = steps,
+                                         .update_rule = w->update_rule,
                                          .world_size = RANKS,
                                          .layout = {1, offsets},
                                          .seed = 5};
@@ -178,6 +184,7 @@ Test(rounds, harmful_arms_never_come_into_force) {
 Test(rounds, harm_that_shows_late_is_found) {
   world w = good;
   w.late = 800;
+  w.shown_late = 0.2;
   w = train("measured", w, 2000);
   cr_assert_gt(w.unsafe_steps, 300u);
   cr_assert(weir_plan_safe(&w.plan), "an arm that stopped learning at step 800 is still in force");
@@ -282,4 +289,40 @@ Test(rounds, the_best_arm_changes_in_the_middle) {
   cr_assert_gt(before, 300u);
   cr_assert_lt(wrong, 300u);
   cr_assert_gt(after, 300u);
+}
+
+/* Under SGD a trial of 36 steps is enough, and 1000 steps pay for it. */
+Test(rounds, under_sgd_a_short_training_tries_early) {
+  world w = good, adaptive = good;
+  w.update_rule = "sgd";
+  w.owes = adaptive.owes = 0.03;
+  w = train("measured", w, 1000);
+  adaptive = train("measured", adaptive, 1000);
+  cr_assert_gt(w.unsafe_steps, 700u, "%d steps", (int)w.unsafe_steps);
+  cr_assert_leq(w.trial_seconds, 0.04 * w.seconds);
+  cr_assert_lt(w.seconds, 0.7 * adaptive.seconds, "%g s, %g s", w.seconds, adaptive.seconds);
+  cr_assert(weir_plan_safe(&w.plan)); /* the last steps */
+}
+
+Test(rounds, under_sgd_what_falls_far_behind_never_comes_into_force) {
+  world w = good;
+  w.update_rule = "sgd";
+  w.owes = 0.4;
+  w = train("measured", w, 2000);
+  cr_assert_gt(w.trial_steps, 0u);
+  cr_assert_eq(w.unsafe_steps, 0u);
+}
+
+/* A loss that rises, and one that stands still. */
+Test(rounds, under_sgd_a_method_that_stops_learning_is_left) {
+  static const double left[] = {-2.0, 0.0};
+  for (size_t i = 0; i < 2; i++) {
+    world w = good;
+    w.update_rule = "sgd";
+    w.late = 300;
+    w.shown_late = left[i];
+    w = train("measured", w, 2000);
+    cr_assert_gt(w.unsafe_steps, 100u);
+    cr_assert_gt(w.progress, i == 0 ? 1500.0 : 1200.0, "%g at %g", w.progress, left[i]);
+  }
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../sampled.h"
 #include "controller/controller.h"
 #include "controller/saved.h"
 
@@ -285,6 +286,7 @@ Test(controller_saved, damaged_savings_are_refused) {
         else
           memcpy(copy + at, &extremes[(draw >> 41) % 7], 8);
       }
+      if (!sampled(4)) continue;
       const weir_status status = check(copy, bytes, &ours);
       cr_assert(ours && (status == WEIR_OK || status == WEIR_E_PARSE));
       if (status == WEIR_OK) go_on(policies[p], copy, bytes, &w);
@@ -293,7 +295,7 @@ Test(controller_saved, damaged_savings_are_refused) {
     free(copy);
     free(data);
   }
-  cr_assert(believed > 1000 && refused > 1000, "%d believed, %d refused", believed, refused);
+  cr_assert(believed > 250 && refused > 250, "%d believed, %d refused", believed, refused);
 }
 
 /* A plan that no codec knows, and a flag that is neither, at the places where they lie. */
