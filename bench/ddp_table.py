@@ -1,6 +1,6 @@
 """The cells of bench/ddp.sh as a table.
 
-    ddp_table.py OUT                      the table, of OUT/cells
+    ddp_table.py OUT                       the tables, of OUT/cells; also makes OUT/ratios.json
     ddp_table.py --cell FOLDER RATE DELAY  one cell, from what `weir emulate` left
 """
 
@@ -57,15 +57,65 @@ def show(table):
         )
 
 
+def last(cells):
+    """Mean over seeds of the test metric after the last step; None: one of them stopped before."""
+    return statistics.mean(c["last_metric"] for c in cells) if all(c.get("finished") for c in cells) else None
+
+
+def best(table, wanted):
+    """Of the methods that reached the target with every seed: the fastest, and its seconds."""
+    for method, seconds, _ in table:
+        if seconds and wanted(method):
+            return method, seconds
+    return None, None
+
+
+def ratios(table):
+    """Policy weir beside the best of PyTorch's hooks, beside the best fixed plan, and its last metric
+    beside plain DDP's: a loss that is so much larger, an accuracy that is so much smaller.  None: not run."""
+    found = {method: (seconds, cells) for method, seconds, cells in table}
+    seconds, cells = found.get("weir", (None, []))
+    told = {"weir_s": seconds, "seeds": len(cells)}
+    for key, wanted in (("hook", lambda m: not own(m)), ("fixed", lambda m: m.startswith("weir:"))):
+        told[f"best_{key}"], least = best(table, wanted)
+        told[f"of_best_{key}"] = seconds / least if seconds and least else None
+    theirs = last(found["fp32"][1]) if "fp32" in found else None
+    ours = last(cells) if cells else None
+    told["last_off"] = None
+    if ours is not None and theirs is not None:
+        told["last_off"] = (ours / theirs - 1) * (1 if cells[0]["model"] == "gpt" else -1)
+    return told
+
+
+def shown(value, limit, form):
+    return "–" if value is None else f"{value:{form}}{'' if value <= limit else ' (missed)'}"
+
+
 def main(folder):
     cells = [json.loads(p.read_text()) for p in sorted(pathlib.Path(folder, "cells").glob("*.json"))]
-    places = sorted({(c["model"], c["mbit_s"], c["delay_ms"], c["network"]) for c in cells})
-    for model, rate, delay, network in places:
-        these = [c for c in cells if (c["model"], c["mbit_s"], c["delay_ms"], c["network"]) == (model, rate, delay, network)]
+    places = {}
+    for c in cells:
+        places.setdefault((c["model"], c["mbit_s"], c["delay_ms"], c["network"]), []).append(c)
+    every = []
+    for (model, rate, delay, network), these in sorted(places.items()):
         target = these[0]["target"]
         print(f"## {model}, {rate:g} Mbit/s, {delay:g} ms ({network}), target {target:g}, torch {these[0]['torch']}\n")
-        show(rows(these))
+        table = rows(these)
+        show(table)
         print()
+        every.append({"model": model, "mbit_s": rate, "delay_ms": delay, "network": network} | ratios(table))
+    print("## Policy `weir` beside the others\n")
+    print("| cell | seeds | of the best hook | of the best fixed plan | last metric, worse than plain DDP's |")
+    print("|---|---|---|---|---|")
+    for c in every:
+        print(
+            f"| {c['model']}, {c['mbit_s']:g} Mbit/s, {c['delay_ms']:g} ms | {c['seeds']} "
+            f"| {shown(c['of_best_hook'], 0.6 if c['mbit_s'] == 30 else 1, '.2f')} `{c['best_hook'] or ''}` "
+            f"| {shown(c['of_best_fixed'], 1.05, '.2f')} `{c['best_fixed'] or ''}` | {shown(c['last_off'], 0.01, '+.2%')} |"
+        )
+    path = pathlib.Path(folder, "ratios.json")
+    path.with_suffix(".new").write_text(json.dumps(every, indent=1) + "\n")
+    path.with_suffix(".new").rename(path)
 
 
 if __name__ == "__main__":

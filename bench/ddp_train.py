@@ -268,6 +268,8 @@ def train(options):
             "time_to_target_s": reached[0] if reached else None,
             "steps_to_target": reached[1] if reached else None,
             "elapsed_s": elapsed,
+            "whole": options.whole,
+            "finished": curve[-1][1] == steps,
             "steps": curve[-1][1],
             "trial_steps": trial_steps,
             "last_metric": curve[-1][2],

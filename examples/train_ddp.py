@@ -87,14 +87,23 @@ class Checkpoints:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=32, help="images a worker and step")
-    parser.add_argument("--policy", default="weir", help="Weir's policy (default: weir)")
+    parser = argparse.ArgumentParser(
+        usage="torchrun --nproc-per-node N %(prog)s [options]",
+        description=__doc__.split("\n")[0],
+    )
+    parser.add_argument("--epochs", type=int, default=2, help="times through the images (2)")
+    parser.add_argument("--batch", type=int, default=32, help="images a worker and step (32)")
+    parser.add_argument(
+        "--policy",
+        default="weir",
+        help="Weir's (weir), such as fixed:qsgd:0.125:sra or fixed:topk:0.01:ag",
+    )
     parser.add_argument("--checkpoint", metavar="FOLDER", help="save there, and go on from there")
-    parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
+    parser.add_argument("--every", type=int, default=100, help="steps between checkpoints (100)")
     parser.add_argument("--plain", action="store_true", help="without Weir, to compare")
     arguments = parser.parse_args()
+    if "RANK" not in os.environ:
+        parser.error("it is started by torchrun, which says how many workers there are")
 
     dist.init_process_group("gloo")
     rank, workers = dist.get_rank(), dist.get_world_size()

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ HERE = Path(__file__).parent
 
 
 class Ranks:
-    """`count` processes in one process group; run(name) calls that function of traps.py on all."""
+    """`count` processes in one process group; run(name) calls that function of a script on all."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, script: str) -> None:
+        self.count, self.script = count, script
         self.workers: list[subprocess.Popen[str]] = []
 
     def _start(self) -> None:
@@ -28,7 +29,7 @@ class Ranks:
         environment["WEIR_TEST_STORE"] = str(Path(self.folder.name) / "store")
         self.workers = [
             subprocess.Popen(
-                [sys.executable, str(HERE / "traps.py")],
+                [sys.executable, str(HERE / self.script)],
                 env={**environment, "RANK": str(rank)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -65,9 +66,27 @@ class Ranks:
         self.workers = []
 
 
+def torch_version() -> tuple[int, ...]:
+    """Skips where there is none.  It is not imported for that, which takes seconds."""
+    try:
+        return tuple(int(part) for part in metadata.version("torch").split(".")[:2])
+    except metadata.PackageNotFoundError:
+        pytest.skip("torch is not installed: pip install torch")
+
+
 @pytest.fixture(scope="session")
 def ranks():
-    pytest.importorskip("torch", reason="torch is not installed: pip install torch")
-    group = Ranks(3)
+    torch_version()
+    group = Ranks(3, "traps.py")
+    yield group
+    group.stop()
+
+
+@pytest.fixture(scope="module")
+def machines():
+    """Two of two ranks each."""
+    if torch_version() < (2, 5):
+        pytest.skip("fully_shard calls hooks since torch 2.5")
+    group = Ranks(4, "shards.py")
     yield group
     group.stop()

@@ -72,3 +72,26 @@ def test_a_library_that_is_missing_is_named(tmp_path):
     )
     assert done.returncode == 1
     assert "none.so" in done.stderr and "pip install ./python" in done.stderr
+
+
+def test_every_option_is_in_the_guide():
+    header = (SOURCE / "include" / "weir" / "weir.h").read_text()
+    struct = re.search(r"typedef struct weir_options \{(.*?)\n\} weir_options;", header, re.S)[1]
+    code = re.sub(r"/\*.*?\*/", "", struct, flags=re.S)
+    fields = [re.findall(r"\w+", part)[-1] for part in re.split(r"[;,]", code) if part.strip()]
+    # Which the binding sets itself, and which weir_options_set() does not take.
+    ours = {"struct_size", "rank", "world_size", "stream", "virtual_network", "virtual_user"}
+    assert len(fields) > 30 and ours < set(fields)
+    guide = (SOURCE / "docs" / "guide" / "pytorch.md").read_text()
+    rows = [row.split("|")[1] for row in guide.splitlines() if row.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert not set(fields) - ours - named
+
+
+def test_every_argument_of_attach_is_in_the_guide():
+    torch = pytest.importorskip("weir.torch")
+    import inspect
+
+    guide = (SOURCE / "docs" / "guide" / "pytorch.md").read_text()
+    for name in inspect.signature(torch.attach).parameters:
+        assert name in ("model", "options") or re.search(rf"^\| .*`{name}`", guide, re.M), name

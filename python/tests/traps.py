@@ -24,8 +24,19 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import weir.torch
 
+try:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+except ImportError:  # before torch 2.6
+    from torch.distributed._composable.fsdp import (  # noqa: F401
+        MixedPrecisionPolicy,
+        fully_shard,
+    )
+
 EXACT = "fixed:none:1:dense-ring"
 LOSSY = "fixed:topk:0.1:ag"
+
+
+_store: list[dist.Store] = []
 
 
 def rank() -> int:
@@ -109,6 +120,60 @@ def buckets_rebuilt() -> float:
         identical_on_all(ours)
     attached.close()
     return worst
+
+
+def buckets_do_not_matter() -> None:
+    """What is kept back belongs to parameters: one bucket or ten, rebuilt or not, the same bits.  Each
+    parameter is submitted once a step."""
+    model = Net()
+    _, one, first = pair(copy.deepcopy(model), LOSSY, bucket_cap_mb=25)
+    _, ten, second = pair(model, LOSSY)
+    seen: list[int] = []
+    submit = second.session.submit
+    second.session.submit = lambda tensor, at: (seen.append(tensor), submit(tensor, at))
+    for step in range(6):
+        clear(one, ten)
+        for made in (one, ten):
+            made(batch(step)).square().mean().backward()
+        for (name, p), q in zip(one.named_parameters(), ten.parameters()):
+            assert torch.equal(p.grad, q.grad), f"step {step}: {name}"
+        assert sorted(seen) == list(range(8)), f"step {step}: {seen}"
+        seen.clear()
+    assert first.session.residual_digest == second.session.residual_digest
+    first.close()
+    second.close()
+
+
+def hook_does_not_block() -> None:
+    """Rank 0 computes its first layer's gradient, its last, before rank 1 has begun, without which
+    nothing can be averaged: whoever waited in the hook would wait for ever."""
+    _, ours, attached = pair(Net())
+    for step in range(3):
+        clear(ours)
+        loss = ours(batch(step)).square().mean()
+        if rank() == 1:
+            _store[0].wait([f"computed {step}"], datetime.timedelta(seconds=30))
+        if rank() == 0:
+            ours.module.first.weight.register_hook(
+                lambda gradient, step=step: _store[0].set(f"computed {step}", "yes")
+            )
+        loss.backward()
+        identical_on_all(ours)
+    attached.close()
+
+
+def autocast() -> None:
+    """Computed in 16 bits, gradients and what is exchanged in 32."""
+    plain, ours, attached = pair(Net())
+    for step in range(4):
+        clear(plain, ours)
+        for model in (plain, ours):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model(batch(step)).float().square().mean()
+            loss.backward()
+        alike(plain, ours)
+        identical_on_all(ours)
+    attached.close()
 
 
 def hundred_steps() -> float:
@@ -794,6 +859,7 @@ def trials_are_off() -> None:
         if schedule:
             torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
         attached = weir.torch.attach(model, optimizer if given else None, **options)
+        assert attached._options.get("update_rule") == ("sgd" if given else None)
         for x in wraps([batch(0), batch(1)]):
             model(x).sum().backward()
         attached.close()
@@ -839,7 +905,6 @@ def plain_loop() -> None:
 def fsdp_shards() -> None:
     """FSDP2 inside of machines (here of one rank each), Weir between them."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
 
     model = Net()
     plain = DDP(copy.deepcopy(model))
@@ -856,10 +921,11 @@ def fsdp_shards() -> None:
             assert torch.allclose(p.grad, q.grad.full_tensor(), rtol=1e-5, atol=1e-8), name
 
 
-def main() -> None:
+def main(functions: dict[str, Any]) -> None:
+    _store.append(dist.FileStore(os.environ["WEIR_TEST_STORE"], int(os.environ["WORLD_SIZE"])))
     dist.init_process_group(
         "gloo",
-        store=dist.FileStore(os.environ["WEIR_TEST_STORE"], int(os.environ["WORLD_SIZE"])),
+        store=_store[0],
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
         timeout=datetime.timedelta(seconds=60),  # one rank's failure is not waited for
@@ -870,11 +936,11 @@ def main() -> None:
         name, arguments = json.loads(line)
         torch.manual_seed(7)
         try:
-            answer = {"result": globals()[name](**arguments)}
+            answer = {"result": functions[name](**arguments)}
         except BaseException:
             answer = {"error": traceback.format_exc()}
         print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(globals())

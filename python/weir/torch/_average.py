@@ -9,14 +9,10 @@ from typing import Any
 import torch
 
 from ..session import Session, StepInfo
+from ._fsdp import like, local
 from ._meet import open_session
 
 _sessions: weakref.WeakKeyDictionary[torch.nn.Module, _Averager] = weakref.WeakKeyDictionary()
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of it; of FSDP's tensors that is a shard."""
-    return getattr(tensor, "_local_tensor", tensor)
 
 
 class _Averager:
@@ -32,7 +28,7 @@ class _Averager:
                         f"parameter {name} is {p.dtype} on {p.device}; only numbers in host memory "
                         "are exchanged so far"
                     )
-                self.session.register(name, tuple(_local(p).shape))
+                self.session.register(name, tuple(local(p).shape))
             self.session.start()
         except BaseException:
             self.session.close()
@@ -45,8 +41,8 @@ class _Averager:
             self.session.report_loss(float(loss))
         held = []  # the floats that are submitted, by parameter
         for number, (_, p) in enumerate(self.parameters):
-            shard = _local(p.detach())
-            grad = None if p.grad is None else _local(p.grad)
+            shard = local(p.detach())
+            grad = None if p.grad is None else local(p.grad)
             if grad is None:
                 floats = torch.zeros(shard.numel())
             elif grad.dtype == torch.float32 and grad.is_contiguous():
@@ -61,9 +57,7 @@ class _Averager:
                 if floats is not grad:
                     grad.copy_(floats)
             elif floats.any():  # another rank's loss has it, or error feedback still owes it
-                if hasattr(p, "_local_tensor"):
-                    raise RuntimeError("a sharded parameter without a gradient cannot be given one")
-                p.grad = floats.view(p.shape).to(p.dtype)
+                p.grad = like(p, floats.view(local(p).shape).to(p.dtype))
         return info
 
 

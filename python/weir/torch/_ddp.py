@@ -34,6 +34,7 @@ logger = logging.getLogger("weir")
 
 _FORMAT = 1  # of state_dict()
 _GATHER_MAX = 4096  # bytes in one Session.allgather
+_NO_BATCHES = "the loop does not take its batches from weir.torch.batches(loader)"
 _HALF = (torch.bfloat16, torch.float16)
 _attached: weakref.WeakSet[Attached] = weakref.WeakSet()
 
@@ -43,10 +44,23 @@ class _Parameter:
     took part in no rank's loss; it goes along with the next gradient, so that nothing that error
     feedback has sent is lost."""
 
-    __slots__ = ("name", "parameter", "number", "used", "carry")
+    __slots__ = ("name", "parameter", "shape", "number", "used", "carry")
 
-    def __init__(self, name: str, parameter: torch.nn.Parameter, number: int) -> None:
+    def __init__(
+        self, name: str, parameter: torch.nn.Parameter, held: torch.Tensor, number: int
+    ) -> None:
+        """`held`: what of it this rank has."""
+        if held.dtype not in (torch.float32, *_HALF):
+            raise TypeError(
+                f"parameter {name} is {held.dtype}; float32, bfloat16 and float16 are exchanged"
+            )
+        if held.device.type != "cpu":
+            raise TypeError(
+                f"parameter {name} is on {held.device}; only parameters in host memory are "
+                "exchanged so far"
+            )
         self.name, self.parameter, self.number = name, parameter, number
+        self.shape = tuple(held.shape)
         self.used = False
         self.carry: torch.Tensor | None = None
 
@@ -55,9 +69,13 @@ class Attached:
     """A model whose gradients Weir exchanges.  `session` is its session, to look at; `info` tells
     of the step that ended last."""
 
+    _trials_cannot: str | None = None  # why the kind of model has none
+    _ends_backward = False  # the end of the backward pass is to be seen
+    _finds_unused = False
+
     def __init__(
         self,
-        model: DistributedDataParallel,
+        model: Any,
         optimizer: torch.optim.Optimizer | None,
         scheduler: Any,
         scaler: Any,
@@ -66,8 +84,13 @@ class Attached:
         writer: Any,
         record: str | os.PathLike[str] | None,
         options: dict[str, Any],
+        group: Any = None,
     ) -> None:
         self._options = options
+        self._group = model.process_group if group is None else group
+        self._parameters: dict[int, _Parameter] = {}
+        self._find(model)
+        self._leads = self._is_first()  # this rank tells what all of them could
         self.trial = False  # the step at hand will be rolled back
         self._optimizer, self._scheduler = optimizer, scheduler
         self._replay = Replay()
@@ -76,14 +99,13 @@ class Attached:
         budget = options.get("trial_budget")
         # Not to be said any more: whether there can be trials.
         self._said = budget == 0 or (policy, risk) != ("weir", "measured")
-        if optimizer is None:
+        if optimizer is None or self._trials_cannot is not None:
             options["trial_budget"] = 0
         elif budget != 0:
             others = [part for part in (scheduler, scaler, *also) if part is not None]
             self._checkpoint = Checkpoint(model.module, optimizer, others)
-        self._group = model.process_group
         self._record: Record | None = None
-        if record is not None and dist.get_rank(self._group) == 0:
+        if record is not None and self._leads:
             about = {
                 "scenario": "PyTorch",
                 "network": str(options.get("transport", "auto")),
@@ -93,12 +115,11 @@ class Attached:
             }
             self._record = Record(record, about)
             options.setdefault("journal_path", os.path.join(record, "decisions.jsonl"))
-        self._writer = writer if dist.get_rank(self._group) == 0 else None
+        self._writer = writer if self._leads else None
         self._written: str | None = None  # the plan that was written last
         self.info: StepInfo | None = None
         self._scaler = scaler
         self._scale: float | None = None
-        self._finds_unused = model.find_unused_parameters or model.static_graph
         self._failure: BaseException | None = None
         self._open = False  # the thread's: a step has begun
         self._announced = False  # the model's: a step was said to begin
@@ -109,10 +130,8 @@ class Attached:
         self._submitted: list[tuple[_Parameter, torch.Tensor]] = []
         self._queue: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None]
         self._queue = queue.SimpleQueue()
-        self._parameters: dict[int, _Parameter] = {}
         self._model = weakref.ref(model)
 
-        self._find(model)
         self.session: Session = self._start(())
         self._missing = len(self._parameters)
         self._thread = threading.Thread(
@@ -120,13 +139,19 @@ class Attached:
         )
         self._thread.start()
 
-        model.register_comm_hook(None, lambda state, bucket: self._hook(bucket))
-        self._hooks = [model.register_forward_pre_hook(lambda module, args: self._forward(module))]
+        self._hooks: list[Any] = []
+        self._listen(model)
+        self._hooks.append(
+            # Before the hooks of fully_shard, which would wait for ranks that have failed.
+            model.register_forward_pre_hook(
+                lambda module, args: self._forward(module), prepend=True
+            )
+        )
         if optimizer is not None:
             self._hooks.append(
-                optimizer.register_step_pre_hook(lambda *args: self._raise_failure())
+                optimizer.register_step_pre_hook(lambda *args: self._before_optimizer())
             )
-        self._watches = self._finds_loss
+        self._watches = self._finds_loss or self._ends_backward
         if self._watches:
             _loss.watch()
         _attached.add(self)
@@ -134,35 +159,32 @@ class Attached:
 
     # --- registration -------------------------------------------------------------------------
 
-    def _find(self, model: DistributedDataParallel) -> None:
+    def _find(self, model: Any) -> None:
         """In reverse order, as gradients become ready in about that order."""
         ignored: set[str] = getattr(model, "parameters_to_ignore", set())
+        self._finds_unused = model.find_unused_parameters or model.static_graph
         wanted = [
             (name, p)
             for name, p in model.module.named_parameters()
             if p.requires_grad and name not in ignored
         ]
         for number, (name, parameter) in enumerate(reversed(wanted)):
-            if parameter.dtype not in (torch.float32, *_HALF):
-                raise TypeError(
-                    f"parameter {name} is {parameter.dtype}; float32, bfloat16 and float16 are "
-                    "exchanged"
-                )
-            if parameter.device.type != "cpu":
-                raise TypeError(
-                    f"parameter {name} is on {parameter.device}; only parameters in host memory "
-                    "are exchanged so far"
-                )
-            known = _Parameter(name, parameter, number)
+            known = _Parameter(name, parameter, parameter, number)
             self._parameters[id(parameter)] = known
             if self._finds_unused:
                 parameter.register_post_accumulate_grad_hook(_marks(known))
+
+    def _is_first(self) -> bool:
+        return bool(dist.get_rank(self._group) == 0)
+
+    def _listen(self, model: Any) -> None:
+        model.register_comm_hook(None, lambda state, bucket: self._hook(bucket))
 
     def _start(self, states: Sequence[bytes]) -> Session:
         session = open_session(self._group, self._options)
         try:
             for known in self._parameters.values():
-                session.register(known.name, tuple(known.parameter.shape))
+                session.register(known.name, known.shape)
             for state in states:
                 session.load(state)
             if self._checkpoint is not None:
@@ -179,6 +201,9 @@ class Attached:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    def _before_optimizer(self) -> None:
+        self._raise_failure()
 
     def _forward(self, module: torch.nn.Module) -> None:
         self._raise_failure()
@@ -204,6 +229,8 @@ class Attached:
         return begun
 
     def _why_no_trials(self) -> str | None:
+        if self._trials_cannot is not None:
+            return self._trials_cannot
         if self._checkpoint is None:
             return "attach() was given no optimizer"
         stepping = getattr(self._optimizer, "step", None)
@@ -213,7 +240,7 @@ class Attached:
 
     def _say_whether(self, why_not: str | None) -> bool:
         """Once, on rank 0, why there are no trials, where there might have been some."""
-        if why_not and not self._said and dist.get_rank(self._group) == 0:
+        if why_not and not self._said and self._leads:
             logger.warning(
                 "no trials, as %s: policy weir keeps to 16, 8 and 4 bits (trials='off' silences "
                 "this)",
@@ -222,9 +249,7 @@ class Attached:
         self._said = True
         return why_not is None
 
-    def _hook(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        self._announced = False
-        future: torch.futures.Future[Any] = torch.futures.Future()
+    def _loss_now(self) -> float | None:
         loss = _loss.now() if self._finds_loss else None
         if loss is not None and self._scaler is None and _loss.scaled():
             # Its scale halves and doubles, which would be taken for progress.
@@ -235,6 +260,12 @@ class Attached:
             )
         if loss is not None and self._scaler is not None:
             loss /= self._scaler.get_scale()
+        return loss
+
+    def _hook(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        self._announced = False
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        loss = self._loss_now()
         self._queue.put(
             (self._take, (future, bucket.buffer(), bucket.parameters(), bucket.gradients(), loss))
         )
@@ -380,13 +411,13 @@ class Attached:
 
     def _take(
         self,
-        future: torch.futures.Future[Any],
+        future: Any,
         buffer: torch.Tensor,
         parameters: list[torch.Tensor],
         gradients: list[torch.Tensor],
         loss: float | None,
     ) -> None:
-        self._loss = loss
+        self._loss = self._loss if loss is None else loss
         if not self._open:
             if self.trial:
                 self._fail(RuntimeError("a trial's batches were left in its middle"))
@@ -395,7 +426,7 @@ class Attached:
             future.set_result(self._failure)
             return
         try:
-            floats = buffer if buffer.dtype == torch.float32 else buffer.float()
+            floats = _floats(buffer)
             self._waiting.append((future, buffer, floats))
             for parameter, gradient in zip(parameters, gradients):
                 known = self._parameters[id(parameter)]
@@ -423,7 +454,7 @@ class Attached:
         self.info = self.session.end()
         self._open = False
         if not self._said:
-            self._say_whether("the loop does not take its batches from weir.torch.batches(loader)")
+            self._say_whether(self._why_no_trials() or _NO_BATCHES)
         self._missing = len(self._parameters)
         if self._finds_unused:
             self._keep_unused(self.info.lost)
@@ -469,6 +500,13 @@ class Attached:
                     known.carry = None if any(bits) or not part.any() else part.clone()
 
 
+def _floats(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself where it can be lent as it is."""
+    if tensor.dtype == torch.float32 and tensor.is_contiguous():
+        return tensor
+    return tensor.float().contiguous()
+
+
 def _marks(known: _Parameter) -> Callable[[torch.Tensor], None]:
     def mark(parameter: torch.Tensor) -> None:
         known.used = True
@@ -502,9 +540,10 @@ def _close(reference: weakref.ref[Attached]) -> None:
 
 
 def attach(
-    model: DistributedDataParallel,
+    model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
     *,
+    group: Any = None,
     scheduler: Any = None,
     scaler: Any = None,
     also: Sequence[Any] = (),
@@ -514,11 +553,14 @@ def attach(
     record: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Attached:
-    """Let Weir exchange the gradients of a model under DistributedDataParallel; all ranks call it.
+    """Let Weir exchange the gradients of a model under DistributedDataParallel, or of one under
+    fully_shard (FSDP2) between the machines that hold the same shards; all ranks call it.
 
+    `group`: under fully_shard the ranks of different machines that hold the same shards.
     `scaler`: the GradScaler, where there is one.  `writer`: where rank 0 writes scalars of every
-    step, such as TensorBoard's SummaryWriter.  `record`: a folder for report_html().  `options`: those of weir_options by name, such as
-    policy="fixed:qsgd:0.125:sra", risk="safe", journal_path=..., timeout_s=60.
+    step, such as TensorBoard's SummaryWriter.  `record`: a folder for report_html().  `options`:
+    those of weir_options by name, such as policy="fixed:qsgd:0.125:sra", risk="safe",
+    journal_path=..., timeout_s=60.
 
     `trials`: "auto" where the loop takes its batches from batches(), or "off".  They put back model,
     optimizer, `scheduler`, `scaler`, the global random numbers, and what else steps change if it is
@@ -526,10 +568,19 @@ def attach(
 
     `loss`: policy weir goes by it.  "auto": the scalar at which the backward pass begins, divided by
     the scaler's scale, unless report() tells another; "report": what report() tells, and no more."""
-    if not isinstance(model, DistributedDataParallel):
+    from ._fsdp import AttachedShards, is_sharded  # which is made of what is here
+
+    kind: type[Attached] = Attached
+    if is_sharded(model):
+        kind = AttachedShards
+    elif not isinstance(model, DistributedDataParallel):
         raise TypeError(
-            f"attach() takes a DistributedDataParallel, not {type(model).__name__}; for a plain loop "
-            "there is weir.torch.average(model)"
+            "attach() takes a DistributedDataParallel or a model under fully_shard, not "
+            f"{type(model).__name__}; for a plain loop there is weir.torch.average(model)"
+        )
+    elif group is not None:
+        raise ValueError(
+            "group= is for fully_shard; DistributedDataParallel has a group of its own"
         )
     if str(options.get("policy", "weir")).split(":")[0] == "paper":
         raise ValueError(
@@ -543,7 +594,9 @@ def attach(
     options.setdefault("nonfinite", "keep")
     if trials == "off":
         options["trial_budget"] = 0
-    return Attached(model, optimizer, scheduler, scaler, also, loss, writer, record, options)
+    if type(optimizer) is torch.optim.SGD:  # what is derived from it may do something else
+        options.setdefault("update_rule", "sgd")
+    return kind(model, optimizer, scheduler, scaler, also, loss, writer, record, options, group)
 
 
 def the_attached(model: Any = None) -> Attached:

@@ -1,13 +1,14 @@
 """The loss that a backward pass begins at, found without a line in the training's loop.
 
 While a model is attached with loss="auto", torch.autograd.backward, which Tensor.backward calls, is
-wrapped by a function that remembers the scalar it was given.  Which of a step's backward passes
-counts (there may be several models, or a penalty's own) is known when gradients of the attached
-model come out of one."""
+wrapped by a function that remembers the scalar it was given, and what is to be done at its end.
+Which of a step's backward passes counts (there may be several models, or a penalty's own) is known
+when gradients of the attached model come out of one."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ class _Now(threading.local):
     inside = False  # a backward pass of this thread; those that it makes itself are parts of it
     root: torch.Tensor | None = None
     scaled = False  # a GradScaler has scaled something since the last backward pass
+    then: tuple[Callable[[], None], ...] = ()  # when this backward pass has ended
 
 
 _now = _Now()
@@ -39,9 +41,11 @@ def _watching(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
         return _original(tensors, grad_tensors, *args, **kwargs)
     _now.inside, _now.root = True, _scalar(tensors, grad_tensors)
     try:
-        return _original(tensors, grad_tensors, *args, **kwargs)
+        _original(tensors, grad_tensors, *args, **kwargs)
+        for work in _now.then:
+            work()
     finally:
-        _now.inside, _now.root, _now.scaled = False, None, False
+        _now.inside, _now.root, _now.scaled, _now.then = False, None, False, ()
 
 
 def _scaling(scaler: Any, outputs: Any) -> Any:
@@ -52,6 +56,12 @@ def _scaling(scaler: Any, outputs: Any) -> Any:
 def now() -> float | None:
     """Of the backward pass that this thread is in; None: it did not begin at a scalar."""
     return None if _now.root is None else float(_now.root)
+
+
+def then(work: Callable[[], None]) -> None:
+    """Do it when the backward pass that this thread is in has ended, before the loop goes on."""
+    if _now.inside:
+        _now.then += (work,)
 
 
 def scaled() -> bool:
