@@ -15,7 +15,7 @@ command -v clang-format >/dev/null || {
   echo "format: clang-format is missing; scripts/setup.sh installs it" >&2
   exit 1
 }
-find . \( -name 'build*' -o -name '.?*' \) -prune -o -type f -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0 |
+find . \( -name 'build*' -o -name '.?*' -o -path ./out \) -prune -o -type f -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0 |
   xargs -0 clang-format "${how[@]}" || {
   echo "format: scripts/format.sh mends it" >&2
   exit 1

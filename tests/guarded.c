@@ -5,7 +5,9 @@
  * says nothing about what they test.  A host may also hold up a single processor, with whatever
  * runs there, while the others go on.  This process and a thread of it on each processor, which
  * should wake every few milliseconds, tell: a failure during which one of them slept for long, too,
- * does not count.  A failure without such a gap is one, at once. */
+ * does not count.  A failure without such a gap is one, at once.
+ *
+ * The last line says what the test took of the processor, which the time on a busy machine does not. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -116,6 +119,16 @@ static int attend(pid_t pid, watcher *own) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+static double seconds(struct timeval t) { return (double)t.tv_sec + 1e-6 * (double)t.tv_usec; }
+
+/* Of all processes that have ended and were waited for, in all attempts. */
+static void tell_processor(void) {
+  struct rusage used;
+  if (getrusage(RUSAGE_CHILDREN, &used) != 0) return;
+  printf("guarded: processor %.1f s, of which the kernel %.1f s\n",
+         seconds(used.ru_utime) + seconds(used.ru_stime), seconds(used.ru_stime));
+}
+
 int main(int argc, char **argv) {
   if (argc < 2) return NO_COMMAND;
   start_watchers();
@@ -124,10 +137,16 @@ int main(int argc, char **argv) {
     watcher own = {now_s(), 0}; /* from before it begins */
     const pid_t pid = start(argv + 1);
     const int code = pid < 0 ? NO_COMMAND : attend(pid, &own);
-    if (code == 0 || code == SKIPPED || pid < 0 || attempt == ATTEMPTS) return code;
+    if (code == 0 || code == SKIPPED || pid < 0 || attempt == ATTEMPTS) {
+      tell_processor();
+      return code;
+    }
     const double others_s = longest_gap_s(), own_s = atomic_load(&own.gap_s);
     const double gap_s = own_s > others_s ? own_s : others_s;
-    if (gap_s < STALL_S) return code;
+    if (gap_s < STALL_S) {
+      tell_processor();
+      return code;
+    }
     printf("guarded: it failed with %d, but the machine stood still for %.2f s: again\n", code,
            gap_s);
     (void)fflush(stdout);

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "../sampled.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"
 #include "ranks.h"
@@ -132,6 +133,7 @@ Test(compressed, conserves_and_agrees) {
     for (size_t c = 0; c < COUNT(coders); c++)
       for (size_t s = 0; s < COUNT(sizes); s++)
         for (size_t l = 0; l < COUNT(lengths); l++) {
+          if (!sampled(3)) continue;
           job j = {.row = row, .codec = coders[c].codec, .cr = coders[c].cr, .n = lengths[l]};
           run_case(GROUP_THREADS, sizes[s], &j);
           done_case(&j, sizes[s]);
@@ -176,6 +178,7 @@ Test(compressed, machines) {
   for (size_t m = 0; m < COUNT(layouts); m++)
     for (size_t c = 0; c < COUNT(coders); c++)
       for (size_t l = 0; l < COUNT(lengths); l++) {
+        if (!sampled(3)) continue;
         const int size = (int)strlen(layouts[m]);
         job j = {.codec = coders[c].codec, .cr = coders[c].cr, .n = lengths[l]};
         j.row = WEIR_COMPRESSED_HIER_SRA;

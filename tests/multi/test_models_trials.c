@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../sampled.h"
 #include "../unit/model_check.h"
 #include "../unit/trainer_data.h"
 #include "lab/trainer_state.h"
@@ -138,7 +139,7 @@ static const char *const optimizers[] = {"sgd", "adamw", "lars", "lamb"};
 Test(models_trials, images) {
   weir_dataset data = synthetic();
   for (size_t o = 0; o < 4; o++)
-    try_out("cnn", optimizers[o], &data, (weir_model_sizes){0, 4, 0, ""});
+    if (sampled(2)) try_out("cnn", optimizers[o], &data, (weir_model_sizes){0, 4, 0, ""});
   try_out("deep", "sgd", &data, (weir_model_sizes){0, 0, 0, ""});
   weir_dataset_free(&data);
 }
@@ -146,7 +147,7 @@ Test(models_trials, images) {
 Test(models_trials, text) {
   weir_dataset data = small_text(8, 60);
   for (size_t o = 0; o < 4; o++)
-    try_out("gpt", optimizers[o], &data, (weir_model_sizes){1, 32, 8, ""});
+    if (sampled(2)) try_out("gpt", optimizers[o], &data, (weir_model_sizes){1, 32, 8, ""});
   weir_dataset_free(&data);
 }
 
@@ -154,6 +155,6 @@ Test(models_trials, clicks) {
   weir_dataset data;
   cr_assert_eq(weir_dataset_clicks(&data, 3), WEIR_OK);
   for (size_t o = 0; o < 4; o++)
-    try_out("recommender", optimizers[o], &data, (weir_model_sizes){0, 2, 0, ""});
+    if (sampled(2)) try_out("recommender", optimizers[o], &data, (weir_model_sizes){0, 2, 0, ""});
   weir_dataset_free(&data);
 }
