@@ -30,7 +30,7 @@ static const double most_debt = 0.01;
 /* And where it is known, by so much: what is further behind has left the way. */
 static const double most_debt_ever = 0.25;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
-                      settled_unseen = 500;
+                      settled_flat = 256, settled_unseen = 500;
 static const uint64_t first_losses = 4;
 static const double settled_share = 0.5; /* of the first losses: no plateau of the beginning */
 static const double follow_risen = 6.0;  /* noises by which a loss has clearly risen */
@@ -96,10 +96,12 @@ static weir_slope slope_now(const weir_rounds *r) {
 
 /* A model may first have to leave a plateau, and rounding to 4 bits seems to keep it there for long
  * now and then (docs/reference/performance.md, "What a policy does to a training").  So 4 bits wait
- * until the loss is half of what it began with, or falls and goes on falling, and where none is
- * reported for longer. */
+ * until the loss is half of what it began with, or falls and goes on falling, and where that is not
+ * seen for longer.  Under SGD they need not: the plateaus were AdamW's. */
 static bool has_settled(const weir_rounds *r, uint64_t step) {
-  if (r->told == 0) return step >= settled_unseen;
+  if (r->rule == WEIR_RULE_SGD) return true;
+  if (step >= (r->told == 0 ? settled_unseen : settled_flat)) return true;
+  if (r->told == 0) return false;
   if (step < settled_early || r->losses < settled_early) return false;
   if (newest_mean(r, settled_early / 2) < settled_share * r->begun) return true;
   if (r->losses < WEIR_LOSSES) return false;
@@ -473,21 +475,21 @@ static weir_status back(weir_loop *loop, const weir_observation *seen) {
   return r->paired == form_of(r)->steps ? judge(loop, seen) : WEIR_OK;
 }
 
-/* Would a step of the plan in force now take another time?  A latency of microseconds may double
- * and change nothing; losses are compared all the same then, and the round need not be given up. */
-static bool network_matters(const weir_loop *loop, const weir_observation *seen) {
-  if (weir_loop_network_trigger(loop, &seen->network) == WEIR_TRIGGER_NONE) return false;
-  weir_observation as_before = *seen;
-  as_before.network = loop->at_decision;
+/* Has the network moved so that another plan that may be chosen is clearly faster than the one in force?  Else the
+ * round goes on, whatever time its steps take now: the losses compared do not depend on it. */
+static bool overtaken(const weir_loop *loop, const weir_observation *seen) {
+  const uint32_t trigger = weir_loop_network_trigger(loop, &seen->network);
+  if (trigger == WEIR_TRIGGER_NONE) return false;
   weir_decision_input in;
-  weir_candidate now, before;
-  weir_loop_input(loop, seen, WEIR_TRIGGER_TRIAL, &in);
+  weir_candidate now, other;
+  weir_loop_input(loop, seen, trigger, &in);
   weir_evaluate(&in, &in.current, &now);
-  const double now_s = weir_step_seconds(&in, &now);
-  weir_loop_input(loop, &as_before, WEIR_TRIGGER_TRIAL, &in);
-  weir_evaluate(&in, &in.current, &before);
-  const double before_s = weir_step_seconds(&in, &before);
-  return fabs(now_s - before_s) > weir_model.change * before_s;
+  for (size_t a = 0; a < WEIR_ARMS; a++) {
+    if (!weir_arm_counts(&in, a)) continue;
+    weir_best_of_arm(&in, weir_arm_at(a), &other);
+    if (other.progress_per_s > (1.0 + weir_model.change) * now.progress_per_s) return true;
+  }
+  return false;
 }
 
 weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool *busy) {
@@ -507,7 +509,7 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
   }
   const bool failed = behind(loop, seen);
   if (r->phase == WEIR_ROUND_BACK && !failed) {
-    if (!seen->trial && network_matters(loop, seen)) {
+    if (!seen->trial && overtaken(loop, seen)) {
       abandon(r, seen->step);
       return WEIR_OK;
     }

@@ -23,22 +23,38 @@ typedef struct world {
   uint64_t late;              /* from this step on they make `shown_late`; 0: never */
   uint64_t hides;             /* after so many steps of theirs they do; 0: never */
   double shown_late;
-  double owes; /* methods in force are behind by this share of the loss */
+  double owes;      /* methods in force are behind by this share of the loss */
+  uint64_t plateau; /* steps at the beginning that make no progress */
   const char *update_rule;
   uint64_t turns; /* from this step on shares are those of `then`; 0: never */
   double then[WEIR_METHODS];
   double budget;  /* 0: the default */
   bool restless;  /* the latency, of which steps hardly depend, doubles and halves */
+  bool swings;    /* the bandwidth, of which they do, is halved and doubled every 12 steps */
+  uint64_t opens; /* from this exchange on the network is no matter any more; 0: never */
+  double compute; /* of a step, s; 0: 0.02 */
   uint64_t epoch; /* steps that can be taken back to its beginning only; 0: any */
   double comm;    /* of the step before */
   uint64_t steps, trial_steps, unsafe_steps;
   double seconds, trial_seconds;
 } world;
 
-static double seconds_of(const weir_plan *plan) {
+static double latency_of(const world *w) {
+  if (w->opens > 0 && w->exchange >= w->opens) return 1e-6;
+  return w->restless ? (w->exchange / 7 % 2 ? 2e-5 : 1e-5) : 1e-3;
+}
+
+static double bandwidth_of(const world *w) {
+  if (w->opens > 0 && w->exchange >= w->opens) return 1e10;
+  return w->swings && w->exchange / 12 % 2 ? 5e5 : 1e6;
+}
+
+static double compute_of(const world *w) { return w->compute > 0 ? w->compute : 0.02; }
+
+static double seconds_of(const world *w) {
   const weir_cost_terms terms =
-      weir_cost_plan(plan, RANKS, ELEMENTS, weir_cost_kept(plan, ELEMENTS));
-  return weir_cost_seconds(&terms, 1e-3, 1e-6);
+      weir_cost_plan(&w->plan, RANKS, ELEMENTS, weir_cost_kept(&w->plan, ELEMENTS));
+  return weir_cost_seconds(&terms, latency_of(w), 1.0 / bandwidth_of(w));
 }
 
 static double batch(uint64_t number) {
@@ -54,6 +70,7 @@ static double loss_of(const world *w) {
 }
 
 static double advance(const world *w) {
+  if (w->step < w->plateau) return 0.0;
   const size_t method = weir_method_of(&w->plan);
   if (method == WEIR_METHODS) return 1.0;
   if (w->hides > 0 && w->unsafe_steps >= w->hides) return w->shown_late;
@@ -95,28 +112,27 @@ static void step(weir_controller *controller, world *w) {
   const double loss = loss_of(w), moved = advance(w);
   w->step = at;
   for (int r = 0; r < RANKS; r++)
-    headers[r] =
-        (weir_header){.compute_s = 0.02,
-                      .comm_s = w->comm,
-                      .wait_s = w->comm,
-                      .gain = 1,
-                      .latency_s = w->restless ? (w->exchange / 7 % 2 ? 2e-5 : 1e-5) : 1e-3,
-                      .bandwidth = 1e6,
-                      .latency_error = 0.02,
-                      .bandwidth_error = 0.02,
-                      .loss = w->reports ? loss + 0.01 * (r - 1.5) : NAN};
+    headers[r] = (weir_header){.compute_s = compute_of(w),
+                               .comm_s = w->comm,
+                               .wait_s = w->comm,
+                               .gain = 1,
+                               .latency_s = latency_of(w),
+                               .bandwidth = bandwidth_of(w),
+                               .latency_error = 0.02,
+                               .bandwidth_error = 0.02,
+                               .loss = w->reports ? loss + 0.01 * (r - 1.5) : NAN};
   record.info.step = w->step;
   record.info.plan = w->plan;
   record.info.trial = w->trial;
   record.terms = weir_cost_plan(&w->plan, RANKS, ELEMENTS, weir_cost_kept(&w->plan, ELEMENTS));
   weir_controller_observe(controller, headers, RANKS, &record);
-  w->comm = seconds_of(&w->plan);
+  w->comm = seconds_of(w);
   w->progress += moved;
-  w->seconds += 0.02 + w->comm;
+  w->seconds += compute_of(w) + w->comm;
   w->exchange++;
   if (w->trial) {
     w->trial_steps++;
-    w->trial_seconds += 0.02 + w->comm;
+    w->trial_seconds += compute_of(w) + w->comm;
     batches_in_trial++;
   } else {
     w->steps++;
@@ -171,6 +187,33 @@ Test(rounds, a_latency_that_does_not_matter_ends_no_round) {
   w.restless = true;
   w = train("measured", w, 2000);
   cr_assert_gt(w.unsafe_steps, 1000u, "%d steps", (int)w.unsafe_steps);
+}
+
+/* Nor on the bandwidth, as long as the plan in force is the fastest of those that may be chosen. */
+Test(rounds, a_bandwidth_that_swings_ends_no_round) {
+  static const char *const rules[] = {"adaptive", "sgd"};
+  for (size_t i = 0; i < 2; i++) {
+    world w = good;
+    w.swings = true;
+    w.update_rule = rules[i];
+    w = train("measured", w, 2000);
+    cr_assert_gt(w.unsafe_steps, 1000u, "%d steps under %s", (int)w.unsafe_steps, rules[i]);
+  }
+}
+
+/* Where 4 bits no longer are, the round is given up: what is in force then is decided at once. */
+Test(rounds, a_round_ends_where_another_plan_becomes_faster) {
+  world w = good;
+  w.compute = 1e-4;
+  weir_controller *controller = create(&w, "measured", 2000);
+  while (w.trial_steps == 0 || w.trial) step(controller, &w);
+  const uint32_t before = w.plan.id;
+  cr_assert_float_eq(w.plan.cr, 0.125, 0);
+  w.opens = w.exchange + 10;
+  for (int n = 0; n < 30; n++) step(controller, &w);
+  cr_assert_neq(w.plan.id, before);
+  cr_assert(w.plan.cr > 0.125 && weir_plan_safe(&w.plan), "%g", w.plan.cr);
+  weir_controller_free(controller);
 }
 
 Test(rounds, harmful_arms_never_come_into_force) {
@@ -289,6 +332,32 @@ Test(rounds, the_best_arm_changes_in_the_middle) {
   cr_assert_gt(before, 300u);
   cr_assert_lt(wrong, 300u);
   cr_assert_gt(after, 300u);
+}
+
+/* The first step from which 4 bits are in force. */
+static uint64_t four_bits_from(world w) {
+  weir_controller *controller = create(&w, "safe", 0);
+  while (w.plan.cr != 0.125 && w.step < 1000) step(controller, &w);
+  weir_controller_free(controller);
+  return w.step;
+}
+
+/* 4 bits wait for the end of a plateau of the beginning: at once under SGD, where there is none; else until the
+ * loss falls clearly, for 256 steps where it stands still, and for 500 where nobody tells it. */
+Test(rounds, four_bits_wait_for_the_training_to_settle) {
+  world w = good;
+  w.plateau = 5000; /* of the beginning, in steps that hardly learn */
+  const uint64_t flat = four_bits_from(w);
+  cr_assert(flat >= 256 && flat < 270, "%d", (int)flat);
+  w.reports = false;
+  const uint64_t unseen = four_bits_from(w);
+  cr_assert(unseen >= 500 && unseen < 515, "%d", (int)unseen);
+  w.update_rule = "sgd";
+  const uint64_t sgd = four_bits_from(w);
+  cr_assert_lt(sgd, 10, "%d", (int)sgd);
+  world falls = good;
+  const uint64_t clear = four_bits_from(falls);
+  cr_assert(clear >= 32 && clear < 256, "%d", (int)clear);
 }
 
 /* Under SGD a trial of 36 steps is enough, and 1000 steps pay for it. */
