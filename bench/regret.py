@@ -53,6 +53,7 @@ NETWORKS = {f"{ms}ms-{mbit}": [(1, ms, mbit / 1e3)] for ms in (1, 10, 50) for mb
 NETWORKS["5ms-100"] = [(1, 5, 0.1)]
 NETWORKS["c1"] = [(to, ms, gbps * SCALE) for to, ms, gbps in C1]
 NETWORKS["c2"] = [(to, ms, gbps * SCALE) for to, ms, gbps in C2]
+HARM = 0.01  # of fp32's last loss: a fixed policy that ends higher is none that anyone should have chosen
 TRACE = {"file": ROOT / "scenarios/traces/synthetic.down", "latency_ms": 20, "scale": 20, "slot_bytes": 1500}
 NETWORKS["trace"] = None
 
@@ -95,10 +96,11 @@ def network_section(phases, epochs):
     return text
 
 
-def scenario(workload, phases, epochs):
+def scenario(workload, phases, epochs, reports=True):
     scale = TRACE["scale"] if phases is None else 1
     return (f"[scenario]\nname = regret\nworkers = 4\nbandwidth_scale = {scale}\nseed = 1\ntimeout_s = 300\n" +
-            training_section(workload, epochs) + network_section(phases, epochs))
+            training_section(workload, epochs) + ("" if reports else "report_loss = 0\n") +
+            network_section(phases, epochs))
 
 
 # --- training -------------------------------------------------------------------------------------------------------
@@ -271,8 +273,9 @@ class Bench:
             for workload in o.workloads:
                 for name in o.policies:
                     yield workload, name, POLICIES[name], [(1, 0.001, 1)], seed
-                for network in o.networks:
-                    yield workload, f"weir-{network}", "weir", NETWORKS[network], seed
+                for kind in ("weir", "unreported") if o.unreported else ("weir",):
+                    for network in o.networks:
+                        yield workload, f"{kind}-{network}", "weir", NETWORKS[network], seed
 
     def load(self, path, text):
         try:
@@ -285,7 +288,7 @@ class Bench:
     def train_all(self):
         todo = []
         for workload, name, policy, phases, seed in self.jobs():
-            text = scenario(workload, phases, self.epochs)
+            text = scenario(workload, phases, self.epochs, not name.startswith("unreported"))
             if self.load(self.path(workload, name, seed), text) is None:
                 todo.append((workload, name, policy, text, seed))
         for i, (workload, name, policy, text, seed) in enumerate(todo):
@@ -305,7 +308,8 @@ class Bench:
         found = {}
         for of, name, _, phases, at in self.jobs():
             if (of, at) == (workload, seed):
-                found[name] = self.load(self.path(of, name, at), scenario(of, phases, self.epochs))
+                text = scenario(of, phases, self.epochs, not name.startswith("unreported"))
+                found[name] = self.load(self.path(of, name, at), text)
         return found
 
     def cells(self):
@@ -329,20 +333,28 @@ class Bench:
         for name in self.o.policies:
             taken = compress_s[next(iter(of[name]["compress_ms"]))]
             timed[name] = time_fixed(of[name], self.terms_of(workload, POLICIES[name]), compute_s, taken, link)
-        dense = timed["fp32"]
-        target = loss_at(dense, 0.75 * self.o.steps)
-        points, share = time_weir(of[f"weir-{network}"], compute_s, compress_s)
+        dense, bf16 = timed["fp32"], of["bf16"]
+        target, dense_loss = loss_at(dense, 0.75 * self.o.steps), of["fp32"]["final_loss"]
         reached = {plan: time_to(p, target) for plan, p in timed.items()}
         best = min(reached, key=reached.get)
-        bf16 = reached["bf16"]
-        mine, final = time_to(points, target), of[f"weir-{network}"]["final_loss"]
-        return {"workload": workload, "network": network, "seed": seed, "target": target, "best": best,
-                "best_s": reached[best], "weir_s": finite(mine), "regret": finite(mine / reached[best]),
-                "over_bf16": finite(mine / bf16) if math.isfinite(bf16) else None, "end_over_best": points[-1][1] / timed[best][-1][1],
-                "end_over_bf16": points[-1][1] / timed["bf16"][-1][1], "harm": final / dense[-1][2] - 1,
-                "harm_bf16": final / of["bf16"]["final_loss"] - 1,
-                "accuracy_points": 100 * (of[f"weir-{network}"]["final_accuracy"] - of["fp32"]["final_accuracy"]),
-                "trials": share, "fixed_s": {plan: finite(s) for plan, s in reached.items()}}
+        harmless = [plan for plan in reached if of[plan]["final_loss"] <= (1 + HARM) * dense_loss]
+
+        def against(run):
+            points, share = time_weir(run, compute_s, compress_s)
+            mine, final = time_to(points, target), run["final_loss"]
+            return {"weir_s": finite(mine), "regret": finite(mine / reached[best]),
+                    "over_harmless": finite(mine / min(reached[plan] for plan in harmless)),
+                    "over_bf16": finite(mine / reached["bf16"]) if math.isfinite(reached["bf16"]) else None,
+                    "over_fp32": finite(mine / reached["fp32"]),
+                    "end_over_best": points[-1][1] / timed[best][-1][1], "end_over_bf16": points[-1][1] / timed["bf16"][-1][1],
+                    "harm": final / dense_loss - 1, "harm_bf16": final / bf16["final_loss"] - 1,
+                    "accuracy_points": 100 * (run["final_accuracy"] - of["fp32"]["final_accuracy"]), "trials": share}
+
+        cell = {"workload": workload, "network": network, "seed": seed, "target": target, "best": best,
+                "best_s": reached[best], "best_harmless": min(harmless, key=reached.get)} | against(of[f"weir-{network}"])
+        if self.o.unreported:
+            cell["unreported"] = against(of[f"unreported-{network}"])
+        return cell | {"fixed_s": {plan: finite(s) for plan, s in reached.items()}}
 
 
 def finite(x):
@@ -365,23 +377,30 @@ def worst(values):
     return None if None in values else max(values)
 
 
+def summary(title, of):
+    """Of cells, or of what they say without a loss."""
+    regrets, harmless = ([math.inf if c[key] is None else c[key] for c in of] for key in ("regret", "over_harmless"))
+    return (f"{title}: {len(of)} cells; regret mean {statistics.mean(regrets):.3f}, worst {max(regrets):.3f}, among harmless ones "
+            f"{statistics.mean(harmless):.3f}, {max(harmless):.3f}; over bf16 at most {ratio(worst([c['over_bf16'] for c in of]))}, "
+            f"over fp32 {ratio(worst([c['over_fp32'] for c in of]))}; loss over fp32's at most {100 * max(c['harm'] for c in of):+.2f} %, "
+            f"accuracy {min(c['accuracy_points'] for c in of):+.2f} points; trials at most {100 * max(c['trials'] for c in of):.1f} %")
+
+
 def table(cells):
-    head = ["workload", "network", "seed", "best fixed policy", "it, s", "`weir`, s", "regret", "over bf16", "whole run over best's",
-            "loss over fp32's, %", "over bf16's, %", "trials, %"]
+    head = ["workload", "network", "seed", "best fixed policy", "it, s", "best harmless", "`weir`, s", "regret", "among harmless",
+            "over bf16", "whole run over best's", "loss over fp32's, %", "over bf16's, %", "accuracy, points", "trials, %"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for c in cells:
         lines.append("| " + " | ".join([
-            c["workload"], c["network"], str(c["seed"]), f"`{c['best']}`", f"{c['best_s']:.1f}",
-            "never" if c["weir_s"] is None else f"{c['weir_s']:.1f}", ratio(c["regret"]), ratio(c["over_bf16"]),
-            f"{c['end_over_best']:.2f}",
-            f"{100 * c['harm']:+.2f}", f"{100 * c['harm_bf16']:+.2f}", f"{100 * c['trials']:.1f}"]) + " |")
+            c["workload"], c["network"], str(c["seed"]), f"`{c['best']}`", f"{c['best_s']:.1f}", f"`{c['best_harmless']}`",
+            "never" if c["weir_s"] is None else f"{c['weir_s']:.1f}", ratio(c["regret"]), ratio(c["over_harmless"]),
+            ratio(c["over_bf16"]), f"{c['end_over_best']:.2f}", f"{100 * c['harm']:+.2f}", f"{100 * c['harm_bf16']:+.2f}",
+            f"{c['accuracy_points']:+.2f}", f"{100 * c['trials']:.1f}"]) + " |")
     for workload in dict.fromkeys(c["workload"] for c in cells):
         of = [c for c in cells if c["workload"] == workload]
-        regrets = [math.inf if c["regret"] is None else c["regret"] for c in of]
-        lines.append("")
-        lines.append(f"{workload}: {len(of)} cells; regret mean {statistics.mean(regrets):.3f}, worst {max(regrets):.3f}; "
-                     f"over bf16 at most {ratio(worst([c['over_bf16'] for c in of]))}; loss over fp32's at most "
-                     f"{100 * max(c['harm'] for c in of):+.2f} %; trials at most {100 * max(c['trials'] for c in of):.1f} %")
+        lines += ["", summary(workload, of)]
+        if all("unreported" in c for c in of):
+            lines += ["", summary(f"{workload}, no loss reported", [c["unreported"] for c in of])]
     return "\n".join(lines) + "\n"
 
 
@@ -398,6 +417,7 @@ def parse(argv):
     p.add_argument("--seeds", default="1,2,3", help="whole numbers")
     p.add_argument("--steps", type=int, default=1000, help=f"of a training, a multiple of {2 * EPOCH}")
     p.add_argument("--work", default="/tmp", help="where runs are kept while they are under way")
+    p.add_argument("--unreported", action="store_true", help="policy weir also where no loss is reported")
     p.add_argument("--table", action="store_true", help="train nothing: the table of what is there")
     o = p.parse_args(argv)
     for name, known in (("workloads", WORKLOADS), ("networks", NETWORKS), ("policies", POLICIES)):

@@ -387,6 +387,7 @@ static weir_status read_lines(parser *p, weir_scenario *s, const char *path) {
                        .optimizer = "sgd",
                        .beta2 = 0.999,
                        .momentum = 0.9,
+                       .report_loss = 1,
                        .decay_factor = 0.1,
                        .evaluate_every = 1,
                        .checkpoint_steps = 100,

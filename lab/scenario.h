@@ -76,6 +76,7 @@ typedef struct weir_scenario {
   double codec_gbps;       /* likewise, of compressing: see session/pace.h; 0: as it can */
   uint32_t slice;          /* see weir_trainer_config */
   double learning_rate, momentum, weight_decay, decay_factor;
+  uint32_t report_loss;         /* 0: nobody tells policy weir the loss */
   uint32_t momentum_correction; /* 1: the session keeps the momentum, before compression */
   double clip_norm;             /* 0: gradients are not clipped */
   uint32_t warmup_epochs;       /* of the ratio of a fixed plan */

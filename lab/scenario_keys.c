@@ -80,6 +80,8 @@ const weir_key weir_scenario_keys[] = {
      "a number from 0: the norm that a gradient is clipped to; 0: none"},
     {"training", "warmup_epochs", WEIR_KEY_COUNT, AT(warmup_epochs), AT(warmup_line), 0, 1e6, false,
      "a whole number of epochs in which a fixed plan's ratio comes down in four stages"},
+    {"training", "report_loss", WEIR_KEY_COUNT, AT(report_loss), 0, 0, 1, false,
+     "0 or 1: workers report their losses, by which policy weir measures progress"},
     {"training", "weight_decay", WEIR_KEY_REAL, AT(weight_decay), 0, 0, 1, false,
      "a number from 0 to 1"},
     {"training", "decay_factor", WEIR_KEY_REAL, AT(decay_factor), 0, TINY, 1, false,

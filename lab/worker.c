@@ -361,7 +361,7 @@ static weir_status exchange(worker *w, double *loss, weir_step_info *info) {
   weir_status status = weir_step_begin(w->session, info);
   w->begun_s = w->config->clock ? w->now_s : weir_now_s();
   if (!status) status = weir_trainer_backward(w->trainer, loss);
-  if (!status) status = weir_report_loss(w->session, *loss);
+  if (!status && w->config->scenario->report_loss) status = weir_report_loss(w->session, *loss);
   if (!status && w->config->scenario->clip_norm > 0) status = clip_and_submit(w);
   if (status) return status;
   strike(w, info);

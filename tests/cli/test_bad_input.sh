@@ -65,6 +65,7 @@ edited "CR above 1 in the file" 3 "fixed:lwtopk:2:ag" 's/^bandwidth_scale.*/poli
 
 edited "a warm-up of what decides by itself" 8 "warmup_epochs = 2: .*policy weir" 's/^(steps_per.*)/warmup_epochs = 2\n\1/'
 edited "momentum correction by half" 5 "momentum_correction = 0.5" 's/^(batch = 8)/momentum_correction = 0.5\n\1/'
+edited "half of a loss reported" 5 "report_loss = 2" 's/^(batch = 8)/report_loss = 2\n\1/'
 edited "a negative norm" 5 "clip_norm = -1" 's/^(batch = 8)/clip_norm = -1\n\1/'
 edited "infinite bandwidth" 12 "bandwidth_gbps = inf" 's/= 10$/= inf/'
 edited "bandwidth beyond a double" 12 "bandwidth_gbps = 1e400" 's/= 10$/= 1e400/'

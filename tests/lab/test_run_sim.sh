@@ -61,6 +61,13 @@ sed "s/^batch/clip_norm = 1e6\nbatch/" quick.ini >dgc.ini
 "$weir" run dgc.ini --network sim --policy $policy --out dgc >log 2>&1 || fail "clip_norm = 1e6: $(cat log)"
 [ "$(digest dgc)" = "$(digest plain)" ] || fail "clip_norm = 1e6 clips"
 
+# Policy weir says once that nobody tells it the loss, where the scenario has it so.
+for reports in 1 0; do
+  sed "s/^batch/report_loss = $reports\nbatch/" quick.ini >told.ini
+  "$weir" run told.ini --network sim --policy weir --out told >log 2>&1 || fail "report_loss: $(cat log)"
+  [ "$(grep -c "no loss is reported" log)" = $((1 - reports)) ] || fail "report_loss = $reports: $(cat log)"
+done
+
 # Half precision of 1068810 elements from 3 ranks, in one all-gather: 2 latencies of 1 ms, and 2 messages of
 # 16 + 2 n bytes at 156.25 MB/s.  So it takes, and so it is predicted from what is measured of the link.
 "$weir" run quick.ini --network sim --policy fp16:0.5:ag --out gathered || fail "gathering"
