@@ -53,14 +53,14 @@ static const struct {
     {"qsgd:0.0625:sra", METHOD + 1, 0},
     {"qsgd:0.0625:hier-sra", METHOD + 1, 0},
     {"powersgd:16:dense", METHOD + 2, 0.01},
-    {"powersgd:4:dense", METHOD + 3, 0.03},
+    {"powersgd:4:dense", METHOD + 3, 0.05},
     {"powersgd:1:dense", METHOD + 4, 0.4},
-    {"topk:0.1:ag:auto-bf16", METHOD + 5, 0.01},
-    {"topk:0.03:ag:auto-bf16", METHOD + 6, 0.04},
-    {"topk:0.01:ag:auto-bf16", METHOD + 7, 0.08},
-    {"topk:0.003:ag:auto-bf16", METHOD + 8, 0.11},
-    {"topk:0.001:ag:auto-bf16", METHOD + 9, 0.17},
-    {"star:0.01:art:auto-bf16", METHOD + 10, 0.08},
+    {"topk:0.1:ag:auto-bf16", METHOD + 5, 0.02},
+    {"topk:0.03:ag:auto-bf16", METHOD + 6, 0.15},
+    {"topk:0.01:ag:auto-bf16", METHOD + 7, 0.3},
+    {"topk:0.003:ag:auto-bf16", METHOD + 8, 0.6},
+    {"topk:0.001:ag:auto-bf16", METHOD + 9, 0.8},
+    {"star:0.01:art:auto-bf16", METHOD + 10, 0.4},
 };
 
 static weir_arm arms[WEIR_ARMS];

@@ -92,25 +92,28 @@ static void push(weir_evidence *evidence, double sample) {
 
 static double mean_behind(const double *arm, const double *reference, size_t from, size_t steps) {
   double mean = 0.0;
-  for (size_t k = from; k < from + steps; k++) mean += (arm[k] - reference[k]) / (double)steps;
+  for (size_t k = from; k < from + steps; k++)
+    mean += isfinite(arm[k]) ? (arm[k] - reference[k]) / (double)steps : INFINITY;
   return mean;
 }
 
-/* Trainings that went back to the same state part slowly.  Of batches that are not the same, d would
- * leap by twice the losses' deviation from one to the next. */
-bool weir_round_comparable(const double *arm, const double *reference, size_t steps,
-                           const weir_slope *slope) {
+bool weir_round_comparable(const double *arm, const double *reference, size_t steps) {
+  for (size_t k = 0; k < steps; k++)
+    if (!isfinite(reference[k])) return false;
+  return fabs(arm[0] - reference[0]) <= 2e-4 * fabs(reference[0]);
+}
+
+/* Trainings that went back to the same state part slowly, unless one of them loses its way.  Of batches
+ * that are not the same, d would leap by twice the losses' deviation from one to the next. */
+bool weir_round_leaps(const double *arm, const double *reference, const weir_slope *slope) {
   enum { FIRST = 6 };
   const double most = slope->scatter * slope->scatter + 9.0 * slope->per_step * slope->per_step;
   double leaps = 0.0;
-  if (!(fabs(arm[0] - reference[0]) <= 2e-4 * fabs(reference[0]))) return false;
-  for (size_t k = 0; k < steps; k++)
-    if (!isfinite(arm[k]) || !isfinite(reference[k])) return false;
   for (size_t k = 1; k < FIRST; k++) {
     const double leap = arm[k] - reference[k] - (arm[k - 1] - reference[k - 1]);
     leaps += leap * leap / (FIRST - 1);
   }
-  return leaps <= most;
+  return !(leaps <= most);
 }
 
 /* The slope counts less an error of it: with too steep a one, all arms would look alike. */

@@ -90,14 +90,15 @@ typedef struct weir_evidence {
   double sample[WEIR_SAMPLES_MAX]; /* of p; the newest when there are more */
 } weir_evidence;
 
-/* Are these both losses of `steps` steps from the same state and over the same batches?  Not when
- * they are not finite, the first ones differ by more than 2 parts in 10000, or their difference leaps
- * from batch to batch: then the trainer did not come back. */
-bool weir_round_comparable(const double *arm, const double *reference, size_t steps,
-                           const weir_slope *slope);
+/* Are these both losses of `steps` steps from the same state?  Not when the first ones differ by more
+ * than 2 parts in 10000, as the trainer did not come back then, or a reference's is not finite. */
+bool weir_round_comparable(const double *arm, const double *reference, size_t steps);
+/* Does their difference leap from one batch to the next as losses of different ones do?  Then one of
+ * them loses its way at once, or the trainer did come back with its weights, and not with all else. */
+bool weir_round_leaps(const double *arm, const double *reference, const weir_slope *slope);
 
-/* Adds the samples of a round of the form that can be compared; false: they would be of p, and the
- * loss does not fall. */
+/* Adds the samples of a round of the form that can be compared, in which losses of the arm that are not
+ * finite count as infinite; false: they would be of p, and the loss does not fall. */
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
                     const weir_round_form *form, const weir_slope *slope);
 

@@ -274,10 +274,10 @@ static void keep_account(weir_loop *loop, const weir_observation *seen, bool far
   weir_method_record *of = &r->record[r->method];
   const size_t beside = weir_method_of(&loop->current); /* what it was compared with */
   const double full = beside == WEIR_METHODS ? 1.0 : r->record[beside].progress;
-  if (r->judgement.verdict == WEIR_VERDICT_MORE) {
-    of->due = seen->step;
-  } else if (r->judgement.verdict == WEIR_VERDICT_FALLS || far_behind) {
+  if (r->judgement.verdict == WEIR_VERDICT_FALLS || far_behind) {
     refuse(r, r->method, seen->step);
+  } else if (r->judgement.verdict == WEIR_VERDICT_MORE) {
+    of->due = seen->step;
   } else {
     weir_decision_input in;
     weir_candidate own;
@@ -294,10 +294,12 @@ static void keep_account(weir_loop *loop, const weir_observation *seen, bool far
 }
 
 /* Where nobody knows how long the training is, it may end with what a method still holds back; and
- * where it is known, what is far behind after one round may not come back in the last steps. */
+ * where it is known, what is far behind after one round may not come back in the last steps.  What
+ * leaps away at once is not followed any further. */
 static bool too_far_behind(const weir_rounds *r, const double *arm, const double *reference) {
   const double most = r->steps == 0 ? most_debt : most_debt_ever;
-  return weir_round_debt(arm, reference, form_of(r)->steps) > most * fabs(r->slope.level);
+  return weir_round_debt(arm, reference, form_of(r)->steps) > most * fabs(r->slope.level) ||
+         weir_round_leaps(arm, reference, &r->slope);
 }
 
 /* From now on the loss is held against where it is, and against what is owed yet from there. */
@@ -318,7 +320,9 @@ static void tell(weir_rounds *r, bool far_behind) {
     (void)snprintf(shown, sizeof shown, "makes %.2f of the progress (%.2f to %.2f", j->mean, j->low,
                    j->high);
   (void)snprintf(r->what, sizeof r->what, "%s %s, %zu samples): %s", plan, shown, r->samples.count,
-                 j->verdict == WEIR_VERDICT_FALLS  ? "it does not hold the loss"
+                 j->verdict == WEIR_VERDICT_FALLS ? "it does not hold the loss"
+                 : far_behind && weir_round_leaps(r->tried_loss, r->kept_loss, &r->slope)
+                     ? "it leaves the way of the other at once"
                  : j->verdict == WEIR_VERDICT_MORE ? "not sure yet"
                  : !far_behind                     ? "it holds the loss"
                  : r->steps == 0 ? "too far behind, as nobody knows when the training ends"
@@ -332,7 +336,10 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   const weir_round_form *form = form_of(r);
   r->phase = WEIR_ROUND_NONE;
   r->slope = slope_now(r);
-  const bool comparable = weir_round_comparable(arm, reference, form->steps, &r->slope);
+  /* What only rounds does not leap: then it is the trainer. */
+  const bool comparable =
+      weir_round_comparable(arm, reference, form->steps) &&
+      !(weir_plan_rounds(&r->tried) && weir_round_leaps(arm, reference, &r->slope));
   if (!comparable || !weir_round_add(evidence, arm, reference, form, &r->slope)) {
     abandon(r, seen->step);
     if (!comparable && ++r->in_vain == vain_most)

@@ -74,18 +74,37 @@ Test(progress, rounds_that_cannot_be_compared) {
   lag_behind(arm, reference, 0, 0);
   cr_assert_not(weir_round_add(&evidence, arm, reference, adaptive, &flat));
   cr_assert_eq(evidence.count, 0u);
-  cr_assert(weir_round_comparable(arm, reference, K, &slope));
-  arm[K - 1] = NAN;
-  cr_assert_not(weir_round_comparable(arm, reference, K, &slope));
+  cr_assert(weir_round_comparable(arm, reference, K));
+  reference[K - 1] = NAN;
+  cr_assert_not(weir_round_comparable(arm, reference, K));
   lag_behind(arm, reference, 0, 0);
   arm[0] *= 1.001; /* another batch, or other weights */
-  cr_assert_not(weir_round_comparable(arm, reference, K, &slope));
+  cr_assert_not(weir_round_comparable(arm, reference, K));
   /* Leaps of 0.2 where losses have a deviation of 0.1: other batches from the second step on. */
   lag_behind(arm, reference, 0, 0);
+  cr_assert_not(weir_round_leaps(arm, reference, &slope));
   for (size_t k = 1; k < 6; k += 2) arm[k] += 0.2;
-  cr_assert_not(weir_round_comparable(arm, reference, K, &slope));
+  cr_assert(weir_round_comparable(arm, reference, K));
+  cr_assert(weir_round_leaps(arm, reference, &slope));
   for (size_t k = 1; k < 6; k += 2) arm[k] -= 0.15;
-  cr_assert(weir_round_comparable(arm, reference, K, &slope));
+  cr_assert_not(weir_round_leaps(arm, reference, &slope));
+}
+
+/* A tried training that has no finite loss any more makes no progress, and is infinitely far behind. */
+Test(progress, losses_that_are_not_finite) {
+  static const weir_round_form *const forms[] = {&weir_round_adaptive, &weir_round_sgd};
+  const weir_slope slope = {.per_step = 0.01, .scatter = 0.1, .level = 1};
+  double arm[K], reference[K];
+  for (size_t i = 0; i < 2; i++) {
+    weir_evidence evidence = {0};
+    lag_behind(arm, reference, 0, 0);
+    for (size_t k = 3; k < K; k++) arm[k] = NAN;
+    cr_assert(weir_round_comparable(arm, reference, forms[i]->steps));
+    cr_assert(weir_round_leaps(arm, reference, &slope));
+    cr_assert(weir_round_add(&evidence, arm, reference, forms[i], &slope));
+    for (size_t n = 0; n < evidence.count; n++) cr_assert_float_eq(evidence.sample[n], -1, 0);
+    cr_assert_eq(weir_round_debt(arm, reference, forms[i]->steps), INFINITY);
+  }
 }
 
 Test(progress, verdicts_by_hand) {

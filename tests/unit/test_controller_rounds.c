@@ -23,7 +23,8 @@ typedef struct world {
   uint64_t late;              /* from this step on they make `shown_late`; 0: never */
   uint64_t hides;             /* after so many steps of theirs they do; 0: never */
   double shown_late;
-  double owes;      /* methods in force are behind by this share of the loss */
+  double leaps; /* so much higher are losses of methods that hold back, from their second step on */
+  double owes;  /* methods in force are behind by this share of the loss */
   uint64_t plateau; /* steps at the beginning that make no progress */
   const char *update_rule;
   uint64_t turns; /* from this step on shares are those of `then`; 0: never */
@@ -65,7 +66,9 @@ static double loss_of(const world *w) {
   const uint64_t taken = w->trial ? batches_in_trial : w->unsafe_steps;
   const double owed =
       weir_method_of(&w->plan) == WEIR_METHODS ? 0.0 : w->owes * (1 - exp(-(double)taken / 12));
-  return (6.0 - 0.5 * log1p(fmax(0, w->progress) / 5.0)) * (1.0 + owed) +
+  const bool leaps = w->leaps > 0 && weir_method_of(&w->plan) < WEIR_METHODS &&
+                     !weir_plan_rounds(&w->plan) && taken > 0;
+  return (leaps ? w->leaps : 0.0) + (6.0 - 0.5 * log1p(fmax(0, w->progress) / 5.0)) * (1.0 + owed) +
          batch(w->trial && w->forgets ? w->exchange + 1000 : w->step);
 }
 
@@ -283,6 +286,28 @@ Test(rounds, a_trainer_that_does_not_come_back_is_not_trusted) {
   w = train("measured", w, 1500);
   cr_assert_leq(w.trial_steps, 3u * (WEIR_ROUND_STEPS + 2));
   cr_assert_eq(w.unsafe_steps, 0u);
+}
+
+/* A method that leaves the way of the other at once is refused, whatever share of progress it makes from there
+ * on; and others are tried. */
+Test(rounds, methods_that_leap_away_are_refused_and_others_tried) {
+  static const char *const rules[] = {"adaptive", "sgd"};
+  for (size_t i = 0; i < 2; i++) {
+    world w = good;
+    w.update_rule = rules[i];
+    w.budget = 0.4;
+    w.leaps = 0.8;
+    weir_controller *controller = create(&w, "measured", 2000);
+    uint64_t held_back = 0;
+    while (w.step < 2000) {
+      step(controller, &w);
+      held_back += !w.trial && !weir_plan_safe(&w.plan) && !weir_plan_rounds(&w.plan);
+    }
+    weir_controller_free(controller);
+    cr_assert_gt(w.trial_steps, 0u);
+    cr_assert_eq(held_back, 0u);
+    if (i == 1) cr_assert_gt(w.unsafe_steps, 1000u, "%d", (int)w.unsafe_steps); /* of 2 or 3 bits */
+  }
 }
 
 /* Of a training in which each of so many steps made its progress. */
