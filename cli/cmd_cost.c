@@ -105,7 +105,7 @@ static double own_seconds(const cost_query *q, const weir_plan *collective) {
   plan.codec = weir_codec_usual(plan.scheme)->id;
   plan.wire = sums || codes ? WEIR_WIRE_PAPER : q->wire;
   plan.cr = sums ? 1.0 : q->cr;
-  plan = weir_select_plan(&plan, shape, &link, elements);
+  plan = weir_select_plan(&plan, shape, &link, elements, weir_cost_kept(&plan, elements));
   const weir_cost_terms terms = weir_cost_plan_between(&plan, shape, elements, part > 0 ? part : 1);
   return weir_cost_seconds(&terms, q->latency_s, q->seconds_per_byte);
 }

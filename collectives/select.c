@@ -61,12 +61,11 @@ static bool next_choice(weir_plan *plan, weir_group_shape shape) {
 }
 
 weir_plan weir_select_plan(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
-                           size_t elements) {
+                           size_t elements, size_t kept) {
   weir_plan best = *plan, next = *plan;
   if (plan->scheme >= WEIR_SCHEME_COUNT || plan->algorithm != WEIR_ALGORITHM_ANY ||
       shape.ranks <= 1 || !(link->alpha > 0.0 || link->beta > 0.0))
     return best;
-  const size_t kept = weir_cost_kept(plan, elements);
   double least = weir_cost_plan_seconds(&best, shape, link, elements, kept, NULL);
   while (next_choice(&next, shape)) {
     const double seconds = weir_cost_plan_seconds(&next, shape, link, elements, kept, NULL);
@@ -81,8 +80,8 @@ void weir_select_table(weir_plan_bucket *table, size_t count, const weir_layout 
   for (size_t g = 0, first = 0; g < count; first = table[g++].end) {
     weir_plan plan = {0};
     weir_plan_of_bucket(&table[g], &plan);
-    plan =
-        weir_select_plan(&plan, shape, link, layout->offset[table[g].end] - layout->offset[first]);
+    const size_t elements = layout->offset[table[g].end] - layout->offset[first];
+    plan = weir_select_plan(&plan, shape, link, elements, weir_cost_kept(&plan, elements));
     weir_bucket_set_plan(&table[g], &plan);
   }
 }

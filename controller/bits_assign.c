@@ -216,10 +216,11 @@ void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const 
     const size_t elements = layout->offset[table[g].end] - layout->offset[first];
     weir_plan plan = {0};
     weir_plan_of_bucket(&table[g], &plan);
-    weir_plan best = weir_select_plan(&plan, shape, link, elements);
+    const size_t sent = weir_cost_kept(&plan, elements);
+    weir_plan best = weir_select_plan(&plan, shape, link, elements, sent);
     if (weir_codecs[plan.codec]->encode != NULL && !shape.devices) { /* which sum no messages */
       plan.scheme = WEIR_SCHEME_COMPRESSED;
-      plan = weir_select_plan(&plan, shape, link, elements);
+      plan = weir_select_plan(&plan, shape, link, elements, sent);
       const size_t all = weir_cost_kept(&plan, elements);
       const weir_cost_terms gathered = weir_cost_plan_between(&best, shape, elements, all),
                             summed = weir_cost_plan_between(&plan, shape, elements, all);

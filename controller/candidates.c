@@ -5,6 +5,7 @@
 #include "collectives/select.h"
 #include "controller/decide.h"
 #include "engine/memory.h"
+#include "kernels/powersgd.h"
 
 const weir_model_parameters weir_model = {
     .progress_exponent = 0.3,
@@ -26,12 +27,24 @@ static bool is_shared(uint32_t codec) {
   return weir_codecs[codec]->shared_indices && weir_codecs[codec]->draw == NULL;
 }
 
+/* Between the ranks that are known it grows with the rank but for tensors that change over from being sent
+ * whole. */
+size_t weir_plan_kept(const double *low_rank, const weir_plan *plan, uint64_t elements) {
+  if (!weir_codecs[plan->codec]->low_rank || !(low_rank[0] > 0.0))
+    return weir_cost_kept(plan, elements);
+  const size_t rank = weir_powersgd_rank(plan->cr);
+  size_t i = 0;
+  while (i + 2 < WEIR_LOW_RANKS && rank > (size_t)2 << i) i++;
+  const double share = (double)rank / (double)((size_t)1 << i) - 1.0;
+  return (size_t)(low_rank[i] + share * (low_rank[i + 1] - low_rank[i]));
+}
+
 bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
   const weir_group_shape shape = weir_input_shape(in);
   const weir_memory_form form = {.ranks = shape.ranks, .hosts = shape.hosts};
   return in->memory_limit <= 0.0 ||
-         weir_plan_memory(plan, &form, in->elements, weir_cost_kept(plan, in->elements)) <=
-             in->memory_limit;
+         weir_plan_memory(plan, &form, in->elements,
+                          weir_plan_kept(in->low_rank, plan, in->elements)) <= in->memory_limit;
 }
 
 /* The first arm takes the least memory, and there is always something to choose. */
@@ -151,11 +164,6 @@ weir_link weir_input_link(const weir_decision_input *in) {
   return link;
 }
 
-double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
-                       const weir_link *link, weir_cost_terms *terms) {
-  return weir_cost_plan_seconds(plan, shape, link, elements, weir_cost_kept(plan, elements), terms);
-}
-
 double weir_overhead_at(double overhead, double latencies, const weir_cost_terms *terms,
                         const weir_link *link, double modelled) {
   const double before = latencies * link->alpha, now = terms->alpha_terms * link->alpha;
@@ -185,11 +193,13 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_c
   const weir_link link = weir_input_link(in);
   const weir_plan *plan = &c->plan;
   weir_cost_terms terms;
-  c->plan = weir_select_plan(asked, weir_input_shape(in), &link, in->elements);
+  const weir_group_shape shape = weir_input_shape(in);
+  const size_t kept = weir_plan_kept(in->low_rank, asked, in->elements);
+  c->plan = weir_select_plan(asked, shape, &link, in->elements, kept);
   c->plan.id = 0;
   c->gain = plan_gain(in, plan);
   c->compress_s = weir_plan_compress(plan, in->workers, in->elements, in->compress);
-  const double modelled = weir_comm_prior(plan, weir_input_shape(in), in->elements, &link, &terms);
+  const double modelled = weir_cost_plan_seconds(plan, shape, &link, in->elements, kept, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
   c->progress_per_s = !weir_plan_fits(in, plan)

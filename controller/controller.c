@@ -12,6 +12,7 @@
 #include "base/scope.h"
 #include "controller/mailbox.h"
 #include "controller/saved.h"
+#include "kernels/powersgd.h"
 
 static const uint64_t curve_spacing = 10; /* steps between gain curves when nothing is due */
 
@@ -165,7 +166,9 @@ static void *run(void *user) {
 }
 
 /* The loop's own layout and tables. */
-static weir_status copy_layout(weir_controller *c, const weir_layout *layout) {
+static weir_status copy_layout(weir_controller *c, const weir_layout *layout, const size_t *rows) {
+  for (size_t i = 0; rows != NULL && i < WEIR_LOW_RANKS; i++)
+    c->loop.low_rank[i] = (double)weir_powersgd_kept(layout, rows, (size_t)1 << i);
   const size_t tensors = layout->offset ? layout->tensors : 0;
   size_t *offset = calloc(tensors + 1, sizeof *offset);
   c->loop.layout = (weir_layout){tensors, offset};
@@ -267,7 +270,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   if (status != WEIR_OK) goto no_mailbox;
   status = weir_mailbox_open(&c->mailbox);
   if (status != WEIR_OK) goto no_mailbox;
-  status = copy_layout(c, &config->layout);
+  status = copy_layout(c, &config->layout, config->rows);
   weir_policy_warm_start(&c->loop, config->step);
   if (status == WEIR_OK && c->loop.has_directive)
     weir_mailbox_answer(&c->mailbox, &c->loop, status);

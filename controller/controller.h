@@ -29,6 +29,7 @@ typedef struct weir_controller_config {
   int hosts;                /* machines the ranks are on (weir_comm_hosts); 0: unknown */
   bool devices;             /* gradients of some rank are on a device (docs/internals/device.md) */
   weir_layout layout;       /* copied */
+  const size_t *rows;       /* of each of its tensors as a matrix, 1: a vector; NULL: not known */
   const char *const *names; /* of its tensors, for policies that go by them; borrowed */
   size_t full;              /* tensors at its end that no plan is run on (engine.h) */
   double trial_budget;      /* this and the next as in weir_options */

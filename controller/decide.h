@@ -91,6 +91,8 @@ bool weir_arm_counts(const struct weir_decision_input *input, size_t arm);
 #define WEIR_TRIALS 5 /* candidate ratios of the paper's controller */
 extern const double weir_trial_cr[WEIR_TRIALS];
 
+#define WEIR_LOW_RANKS 7 /* 1, 2, 4, ... WEIR_POWERSGD_RANK_MAX */
+
 typedef struct weir_decision_input {
   uint64_t decision, step, epoch;
   uint32_t policy;  /* WEIR_POLICY_* */
@@ -123,6 +125,7 @@ typedef struct weir_decision_input {
   double shown[WEIR_METHODS];           /* progress that methods have shown; 0: may not be chosen */
   double trial_compress[WEIR_TRIALS];   /* paper: average over the trial's steps and ranks, s */
   double trial_gain[WEIR_TRIALS];
+  double low_rank[WEIR_LOW_RANKS]; /* floats that powersgd of these ranks sends; 0: not known */
 } weir_decision_input;
 
 typedef struct weir_candidate {
@@ -207,10 +210,9 @@ double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const doubl
  * calibrated; and the same of an input, whose messages may differ. */
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth);
 weir_link weir_input_link(const weir_decision_input *input);
-/* Modelled communication time, without the arm's overhead, of a plan; *terms as of
- * weir_cost_plan_seconds. */
-double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
-                       const weir_link *link, weir_cost_terms *terms);
+/* What a plan keeps of so many elements (weir_cost_kept), and powersgd of matrices as they are, where
+ * low_rank tells of them. */
+size_t weir_plan_kept(const double *low_rank, const weir_plan *plan, uint64_t elements);
 /* An arm's overhead, seen where an exchange had so many latencies, where it has those of *terms and
  * is modelled as so many seconds: as with buckets (fuse.h), of what is too much the latencies' share
  * grows with them, as with pieces.  latencies 0: unknown, as it is. */

@@ -87,7 +87,8 @@ weir_status weir_decide_paper(const weir_decision_input *in, weir_decision *d) {
   }
   weir_moo_front_free(&front);
   const weir_link link = weir_input_link(in); /* the paper names no all-gather */
-  d->choice.plan = weir_select_plan(&d->choice.plan, weir_input_shape(in), &link, in->elements);
+  d->choice.plan = weir_select_plan(&d->choice.plan, weir_input_shape(in), &link, in->elements,
+                                    weir_cost_kept(&d->choice.plan, in->elements));
   d->switched = !weir_same_plan(&d->choice.plan, &in->current);
   d->predicted_s = weir_step_seconds(in, &d->choice);
   return WEIR_OK;

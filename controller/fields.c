@@ -64,5 +64,6 @@ const weir_field weir_fields[] = {
     {"shown", WEIR_FIELD_DOUBLE, AT(shown), WEIR_METHODS, true},
     {"trial_compress_s", WEIR_FIELD_DOUBLE, AT(trial_compress), WEIR_TRIALS, false},
     {"trial_gain", WEIR_FIELD_DOUBLE, AT(trial_gain), WEIR_TRIALS, false},
+    {"low_rank", WEIR_FIELD_DOUBLE, AT(low_rank), WEIR_LOW_RANKS, true},
 };
 const size_t weir_field_count = sizeof weir_fields / sizeof *weir_fields;

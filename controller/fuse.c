@@ -37,7 +37,7 @@ static weir_curve in_line(const weir_decision_input *in, const weir_plan *plan,
   const double bytes = 4.0 * (double)in->elements;
   weir_curve exchange = weir_solve_exchange_between(plan, shape, link, bytes);
   if (arm == WEIR_ARMS) return exchange;
-  const size_t kept = weir_cost_kept(plan, in->elements);
+  const size_t kept = weir_plan_kept(in->low_rank, plan, in->elements);
   const weir_cost_terms terms = weir_cost_plan_between(plan, shape, in->elements, kept);
   const double processors = weir_cost_plan_processors(plan, shape, link, in->elements, kept);
   const double whole = weir_curve_at(&exchange, bytes);

@@ -197,8 +197,9 @@ double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) 
                                   loop->devices};
   const weir_link link = weir_learn_link(loop, network);
   return weir_cost_links(&seen->heard.terms, &link) +
-         weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements,
-                                   weir_cost_kept(&seen->heard.plan, loop->elements)) +
+         weir_cost_plan_processors(
+             &seen->heard.plan, shape, &link, loop->elements,
+             weir_plan_kept(loop->low_rank, &seen->heard.plan, loop->elements)) +
          weir_coding_in_hops(&seen->heard.plan, loop->elements, loop->learnt.compress);
 }
 

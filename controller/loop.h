@@ -116,17 +116,18 @@ struct weir_loop {
   double memory_limit;
   bool curve; /* the gain curve is wanted */
   size_t elements;
-  weir_layout layout;           /* owns its offsets */
-  weir_link processors;         /* as calibrated; 0: not known */
-  weir_plan_bucket *table;      /* buckets of the plan last directed; room for one a tensor */
-  weir_plan_bucket *next_table; /* likewise, while buckets are being planned */
-  bool overlap;                 /* plan buckets */
-  double *gap_s;                /* per tensor */
-  bool has_gaps, fuse_failed;   /* buckets did far worse than foretold on this network */
-  weir_turns turns;             /* of a policy that takes a table */
-  weir_stages stages;           /* of policy schedule */
-  size_t stage;                 /* of it, the one last directed */
-  weir_bits_run *bits;          /* of policy bits; NULL for the others */
+  double low_rank[WEIR_LOW_RANKS]; /* weir_decision_input's */
+  weir_layout layout;              /* owns its offsets */
+  weir_link processors;            /* as calibrated; 0: not known */
+  weir_plan_bucket *table;         /* buckets of the plan last directed; room for one a tensor */
+  weir_plan_bucket *next_table;    /* likewise, while buckets are being planned */
+  bool overlap;                    /* plan buckets */
+  double *gap_s;                   /* per tensor */
+  bool has_gaps, fuse_failed;      /* buckets did far worse than foretold on this network */
+  weir_turns turns;                /* of a policy that takes a table */
+  weir_stages stages;              /* of policy schedule */
+  size_t stage;                    /* of it, the one last directed */
+  weir_bits_run *bits;             /* of policy bits; NULL for the others */
   uint64_t seed;
   bool open;             /* the policy's plan names no algorithm */
   double warm_cr;        /* what a warm-up leads to */

@@ -45,6 +45,16 @@ bool weir_powersgd_thins(size_t rows, size_t numel, size_t rank) {
   return rank * (rows + numel / rows) < numel;
 }
 
+size_t weir_powersgd_kept(const weir_layout *layout, const size_t *rows, size_t rank) {
+  size_t kept = 0;
+  for (size_t t = 0; t < layout->tensors; t++) {
+    const size_t numel = layout->offset[t + 1] - layout->offset[t];
+    const bool thin = weir_powersgd_thins(rows[t], numel, rank);
+    kept += thin ? rank * (rows[t] + numel / rows[t]) : numel;
+  }
+  return kept;
+}
+
 void weir_powersgd_draw(float *q, size_t n, uint64_t seed) {
   weir_rng rng;
   weir_rng_seed(&rng, seed);

@@ -8,12 +8,17 @@
 #include <stdint.h>
 #include <weir/plan.h>
 
+#include "kernels/codec.h"
+
 /* A plan's ratio is rank / WEIR_POWERSGD_RANK_MAX. */
 size_t weir_powersgd_rank(double cr);
 
 /* Is a tensor of numel elements in rows (1: a vector) sent as two thin matrices?  Only when these
  * are smaller: rank (rows + columns) < rows columns. */
 bool weir_powersgd_thins(size_t rows, size_t numel, size_t rank);
+
+/* Floats that tensors in so many rows each come to that way: what travels of them, in both sums. */
+size_t weir_powersgd_kept(const weir_layout *layout, const size_t *rows, size_t rank);
 
 /* Where a tensor of a bucket lies, and its parts among the floats that travel: P (rank columns of
  * `rows` elements) or the whole tensor, and Q (rank columns of `columns` elements). */

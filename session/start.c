@@ -7,6 +7,7 @@
 
 #include "collectives/calibrate.h"
 #include "engine/memory.h"
+#include "kernels/powersgd.h"
 #include "session/state.h"
 
 /* Values older than this are worth a probe. */
@@ -123,10 +124,15 @@ static weir_status check_heaviest(const weir_session *session, double spare) {
   const weir_memory_form form = {.ranks = weir_session_most(&session->options),
                                  .hosts = weir_comm_hosts(session->comm)};
   const size_t n = session->offset[session->tensors];
+  const weir_layout layout = {session->tensors, session->offset};
   char text[WEIR_PLAN_TEXT_MAX];
   weir_plan plan;
   for (size_t i = 0; weir_policy_heaviest(session->options.policy, i, &plan); i++) {
-    const double bytes = weir_plan_memory(&plan, &form, n, weir_cost_kept(&plan, n));
+    const size_t kept =
+        weir_codecs[plan.codec]->low_rank
+            ? weir_powersgd_kept(&layout, session->rows, weir_powersgd_rank(plan.cr))
+            : weir_cost_kept(&plan, n);
+    const double bytes = weir_plan_memory(&plan, &form, n, kept);
     weir_plan_format(&plan, text);
     if (bytes > spare)
       return weir_fail(WEIR_E_UNSUPPORTED,
@@ -327,6 +333,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .hosts = hosts,
       .devices = session->devices,
       .layout = layout,
+      .rows = session->rows,
       .names = (const char *const *)session->names,
       .full = session->full,
       .overlap = session->options.overlap,

@@ -4,6 +4,13 @@
 #include "collectives/cost.h"
 #include "decide_input.h"
 #include "engine/state.h"
+#include "kernels/powersgd.h"
+
+/* Without an arm's overhead. */
+static double prior(const weir_plan *plan, weir_group_shape shape, size_t elements,
+                    const weir_link *link) {
+  return weir_cost_plan_seconds(plan, shape, link, elements, weir_cost_kept(plan, elements), NULL);
+}
 
 /* 4 workers, 1e6 elements, 1 ms, 100 MB/s: ring 6 + 1.5 * 40 = 66 ms; 24 messages in 6 rounds, 18
  * of them others', at 0.1 ms: 1.8, which the links hide; 24 MB in all at 5 ns: 120 ms, more than
@@ -13,10 +20,10 @@ Test(decide, processors_by_hand) {
   const weir_group_shape shape = {4, 4, false};
   weir_link processors = {.message_s = 1e-4};
   weir_link link = weir_model_link(&processors, 1e-3, 1e8);
-  cr_assert_float_eq(weir_comm_prior(&ring, shape, 1000000, &link, NULL), 0.066, 1e-9);
+  cr_assert_float_eq(prior(&ring, shape, 1000000, &link), 0.066, 1e-9);
   processors.byte_s = 5e-9;
   link = weir_model_link(&processors, 1e-3, 1e8);
-  cr_assert_float_eq(weir_comm_prior(&ring, shape, 1000000, &link, NULL), 0.1278, 1e-9);
+  cr_assert_float_eq(prior(&ring, shape, 1000000, &link), 0.1278, 1e-9);
   weir_decision_input in = input_at(1e-3, 1e8);
   weir_candidate c;
   in.processors = processors;
@@ -57,25 +64,23 @@ Test(decide, encoders_are_priced_by_their_messages) {
   };
   for (size_t i = 0; i < sizeof gathered / sizeof gathered[0]; i++) {
     const weir_plan plan = plan_of(gathered[i].plan);
-    cr_expect_float_eq(weir_comm_prior(&plan, shape, 1000000, &link, NULL),
-                       2e-3 + 3 * gathered[i].bytes / 1e8, 1e-12, "%s", gathered[i].plan);
+    cr_expect_float_eq(prior(&plan, shape, 1000000, &link), 2e-3 + 3 * gathered[i].bytes / 1e8,
+                       1e-12, "%s", gathered[i].plan);
   }
   /* Rings of 4: 6 messages, and 3/2 of the bytes.  bf16: 2 MB.  Low rank: the matrix of 1000 rows
    * and columns by rank 4 goes as two thin ones, of 4000 floats each, one ring after the other; of
    * 10 elements, 3 x 4, rank 1 sends 7, and rank 2 would send 14, so all 10 go. */
   const weir_plan half = plan_of("bf16:1:dense-ring"), four = plan_of("powersgd:4:dense-ring"),
                   one = plan_of("powersgd:1:dense-ring"), two = plan_of("powersgd:2:dense-ring");
-  cr_expect_float_eq(weir_comm_prior(&half, shape, 1000000, &link, NULL), 6e-3 + 1.5 * 2e6 / 1e8,
-                     1e-12);
-  cr_expect_float_eq(weir_comm_prior(&four, shape, 1000000, &link, NULL), 12e-3 + 1.5 * 32000 / 1e8,
-                     1e-12);
-  cr_expect_float_eq(weir_comm_prior(&one, shape, 10, &link, NULL), 12e-3 + 1.5 * 28 / 1e8, 1e-12);
-  cr_expect_float_eq(weir_comm_prior(&two, shape, 10, &link, NULL), 12e-3 + 1.5 * 40 / 1e8, 1e-12);
+  cr_expect_float_eq(prior(&half, shape, 1000000, &link), 6e-3 + 1.5 * 2e6 / 1e8, 1e-12);
+  cr_expect_float_eq(prior(&four, shape, 1000000, &link), 12e-3 + 1.5 * 32000 / 1e8, 1e-12);
+  cr_expect_float_eq(prior(&one, shape, 10, &link), 12e-3 + 1.5 * 28 / 1e8, 1e-12);
+  cr_expect_float_eq(prior(&two, shape, 10, &link), 12e-3 + 1.5 * 40 / 1e8, 1e-12);
   /* Processors, 5 ns for each byte that anyone sends: the 12 messages take longer on them than the
    * links' 3 in turn, by as much as is computed here from the bytes. */
   const weir_link busy = {.byte_s = 5e-9}, slow = weir_model_link(&busy, 1e-3, 1e8);
   const weir_plan quantized = plan_of("qsgd:0.125:ag");
-  cr_expect_float_eq(weir_comm_prior(&quantized, shape, 1000000, &slow, NULL),
+  cr_expect_float_eq(prior(&quantized, shape, 1000000, &slow),
                      2e-3 + fmax(3 * 562520 / 1e8, 12 * 562520 * 5e-9), 1e-9);
 }
 
@@ -86,10 +91,8 @@ Test(decide, devices_propose_only_what_runs_there) {
   const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
   const weir_plan encoder = plan_of("fp16:0.5:ag"), list = plan_of("topk:1:ag");
   const weir_group_shape shape = {4, 4, true};
-  cr_assert_float_eq(weir_comm_prior(&encoder, shape, 1000000, &link, NULL),
-                     2e-3 + 3 * 2000016 / 1e8, 1e-12);
-  cr_assert_float_eq(weir_comm_prior(&list, shape, 1000000, &link, NULL), 2e-3 + 3 * 8000016 / 1e8,
-                     1e-12);
+  cr_assert_float_eq(prior(&encoder, shape, 1000000, &link), 2e-3 + 3 * 2000016 / 1e8, 1e-12);
+  cr_assert_float_eq(prior(&list, shape, 1000000, &link), 2e-3 + 3 * 8000016 / 1e8, 1e-12);
   weir_decision_input in = input_at(1e-3, 1e6);
   in.hosts = 2;
   for (in.devices = 0; in.devices < 2; in.devices++) {
@@ -132,4 +135,42 @@ Test(decide, every_codec_has_a_compression_prior) {
   }
   /* 5 us + 0.6 ms + 4 messages of 0.3 ms. */
   cr_expect_float_eq(weir_compress_prior(WEIR_CODEC_QSGD, 4, 1000000, 0.125), 1.805e-3, 1e-12);
+}
+
+/* 8 matrices of 200 x 300, two of 20 x 1000, and 1000 vectors' elements: rank 1 sends 8 * 500 + 2 * 1020 + 1000 =
+ * 7040 floats, rank 16 8 * 8000 + 2 * 16320 + 1000 = 97640, and from rank 20 on the 20 rows are no thinner. */
+Test(decide, low_rank_is_of_the_matrices_there_are) {
+  size_t offset[12] = {0}, rows[11];
+  for (size_t t = 0; t < 11; t++) {
+    rows[t] = t < 8 ? 200 : t < 10 ? 20 : 1;
+    offset[t + 1] = offset[t] + (t < 8 ? 60000 : t < 10 ? 20000 : 1000);
+  }
+  const weir_layout layout = {11, offset};
+  weir_decision_input in = input_at(1e-3, 1e8);
+  in.elements = offset[11];
+  for (size_t i = 0; i < WEIR_LOW_RANKS; i++)
+    in.low_rank[i] = (double)weir_powersgd_kept(&layout, rows, (size_t)1 << i);
+  static const double due[WEIR_LOW_RANKS] = {7040, 13080, 25160, 49320, 97640, 169000, 297000};
+  for (size_t i = 0; i < WEIR_LOW_RANKS; i++)
+    cr_expect_float_eq(in.low_rank[i], due[i], 0, "%zu", i);
+  static const struct {
+    const char *plan;
+    size_t kept;
+  } cases[] = {{"powersgd:1:dense-ring", 7040},    {"powersgd:4:dense-ring", 25160},
+               {"powersgd:5:dense-ring", 31200},   {"powersgd:12:dense-ring", 73480},
+               {"powersgd:64:dense-ring", 297000}, {"topk:0.1:ag", 52100}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const weir_plan plan = plan_of(cases[i].plan);
+    cr_expect_eq(weir_plan_kept(in.low_rank, &plan, in.elements), cases[i].kept, "%s",
+                 cases[i].plan);
+  }
+  /* Two rings of 4: 12 messages, and 3/2 of 4 bytes each. */
+  weir_candidate c;
+  const weir_plan four = plan_of("powersgd:4:dense-ring");
+  weir_evaluate(&in, &four, &c);
+  cr_expect_float_eq(c.comm_s, 12e-3 + 1.5 * 4 * 25160 / 1e8, 1e-12);
+  /* Of which nothing is known: one matrix of 722 x 722. */
+  memset(in.low_rank, 0, sizeof in.low_rank);
+  weir_evaluate(&in, &four, &c);
+  cr_expect_float_eq(c.comm_s, 12e-3 + 1.5 * 4 * 4 * (721 + 723) / 1e8, 1e-12);
 }

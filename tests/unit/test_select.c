@@ -262,7 +262,8 @@ Test(rows, have_names) {
 static void choose(const char *plan, weir_group_shape shape, const weir_link *link, size_t elements,
                    const char *expected) {
   const weir_plan asked = planned(plan);
-  const weir_plan chosen = weir_select_plan(&asked, shape, link, elements);
+  const weir_plan chosen =
+      weir_select_plan(&asked, shape, link, elements, weir_cost_kept(&asked, elements));
   char name[WEIR_COLLECTIVE_TEXT_MAX];
   weir_plan_collective(&chosen, name);
   cr_assert_str_eq(name, expected, "%s of %zu: %s", plan, elements, name);
