@@ -64,5 +64,7 @@ const weir_field weir_fields[] = {
     {"shown", WEIR_FIELD_DOUBLE, AT(shown), WEIR_METHODS, true},
     {"trial_compress_s", WEIR_FIELD_DOUBLE, AT(trial_compress), WEIR_TRIALS, false},
     {"trial_gain", WEIR_FIELD_DOUBLE, AT(trial_gain), WEIR_TRIALS, false},
+    {"paper_gather", WEIR_FIELD_U32, AT(paper_gather), 0, true},
+    {"paper_shared", WEIR_FIELD_U32, AT(paper_shared), 0, true},
 };
 const size_t weir_field_count = sizeof weir_fields / sizeof *weir_fields;

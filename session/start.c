@@ -141,7 +141,7 @@ static weir_status check_heaviest(const weir_session *session, double spare) {
 static double spare_memory(const weir_session *session) {
   const double gradient = 4.0 * (double)session->offset[session->tensors];
   const bool momentum = session->options.momentum_correction > 0;
-  const bool tries = strcmp(session->options.policy, "paper") == 0;
+  const bool tries = strncmp(session->options.policy, "paper", strlen("paper")) == 0;
   const double fixed = (momentum ? 2 : 0) + (tries ? (momentum ? 2 : 1) : 0);
   if (session->memory_limit == 0) return 0;
   return fmax(1.0, (double)session->memory_limit - fixed * gradient);
