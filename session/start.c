@@ -314,8 +314,6 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
     session->gap_s = calloc(session->tensors + 1, sizeof *session->gap_s);
     if (session->gap_s == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for gaps");
   }
-  /* With momentum correction hitopk must not be chosen. */
-  const int hosts = session->options.momentum_correction > 0 ? 0 : weir_comm_hosts(session->comm);
   const weir_controller_config config = {
       .policy = session->options.policy,
       .risk = session->options.risk,
@@ -324,7 +322,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .trial_budget = session->options.trial_budget,
       .steps = session->options.steps,
       .world_size = session->options.world_size,
-      .hosts = hosts,
+      .hosts = weir_comm_hosts(session->comm),
       .devices = session->devices,
       .layout = layout,
       .names = (const char *const *)session->names,
