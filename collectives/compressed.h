@@ -102,14 +102,16 @@ weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, f
  * holds and did not send stays with the rank that selected from it (the others have handed it
  * over), so that sum of e before = sum + sum over ranks of e afterwards. sum[0..n): the sum over
  * ranks of what was selected, the same bits everywhere.  Once a rank has all it needs, e is a
- * residual on every rank that still waits.  told may be NULL. */
+ * residual on every rank that still waits.  velocity[0..n), of momentum correction, becomes 0 where
+ * this rank's machine has sent something: of the sum of its ranks' gradients, so of all of them.
+ * velocity and told may be NULL. */
 typedef struct weir_hitopk_told {
   double share; /* of the squares of its share this rank sent; 1 when they are all zero */
   double bytes; /* that a machine sends to others, if the shares of its other ranks take as many */
 } weir_hitopk_told;
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
-                        double cr, weir_wire_format wire, float *e, size_t n, float *sum,
-                        weir_hitopk_told *told, weir_headers *headers);
+                        double cr, weir_wire_format wire, float *e, float *velocity, size_t n,
+                        float *sum, weir_hitopk_told *told, weir_headers *headers);
 /* Equations 7, 9 and 10 of the paper, with the bytes that travel. */
 weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements,
                            double cr, weir_wire_format wire);

@@ -53,8 +53,10 @@ static weir_status find_policy(const char *text, const weir_policy **found, weir
     }
     if (p->check && (text[length] == ':' || text[length] == '\0')) {
       *found = p;
-      const weir_status status = p->check(text + length);
-      return status == WEIR_OK ? weir_plan_parse(p->first, plan) : status;
+      weir_status status = p->check(text + length);
+      if (status == WEIR_OK) status = weir_plan_parse(p->first, plan);
+      if (status == WEIR_OK && p == &weir_policy_paper) weir_paper_name(text + length, plan);
+      return status;
     }
     if (!p->takes_plan && !p->takes_table && !p->takes_stages && !p->check &&
         text[length] == '\0') {
@@ -75,7 +77,7 @@ static weir_status find_policy(const char *text, const weir_policy **found, weir
   }
   return weir_fail(
       WEIR_E_INVALID,
-      "unknown policy '%s' (weir, paper, fixed:CODEC:CR:COLLECTIVE[:WIRE], schedule:..., "
+      "unknown policy '%s' (weir, paper[:CODECS], fixed:CODEC:CR:COLLECTIVE[:WIRE], schedule:..., "
       "groups:... or bits[:...])",
       text ? text : "");
 }
@@ -97,8 +99,10 @@ bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
     if (parsed && i < stages.count) *plan = stages.stage[i].plan;
     return parsed && i < stages.count;
   }
-  if (i >= 2) return false;
-  return found->heaviest[i] != NULL && weir_plan_parse(found->heaviest[i], plan) == WEIR_OK;
+  if (i >= 2 || found->heaviest[i] == NULL || weir_plan_parse(found->heaviest[i], plan) != WEIR_OK)
+    return false;
+  if (found == &weir_policy_paper) weir_paper_name(policy + strlen(found->name), plan);
+  return true;
 }
 
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan) {
@@ -282,6 +286,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   if (status == WEIR_OK && policy == &weir_policy_bits)
     status = weir_bits_open(&c->loop.bits, config->policy + strlen(policy->name), &c->loop.layout,
                             config->names, config->full, config->devices ? 1 : WEIR_BITS_SIZES);
+  if (status == WEIR_OK && policy == &weir_policy_paper)
+    status = weir_paper_parse(config->policy + strlen(policy->name), &c->loop.trials.codecs);
   uint64_t journal = 0;
   if (status == WEIR_OK && resumes) status = restore(c, config, &journal);
   if (status == WEIR_OK && config->journal_path)
@@ -386,17 +392,21 @@ static double mean_loss(const weir_header *headers, int ranks) {
 /* What the headers tell of the step before.  The rank that arrives last waits for the wire alone: the
  * least comm_s is the collective's own time, the rest is waiting for slower ranks.  On processors
  * that ranks share, who computes long and who waits long varies from step to step, and their sum
- * hardly does: so it is told too. */
+ * hardly does: so it is told too.  Where one rank selects for all, the others wait for it: what
+ * compressing costs is then that rank's. */
 static void hear(const weir_controller *c, const weir_header *headers, int ranks,
                  weir_observation *seen) {
   if (!c->has_last) return;
-  double compress = 0.0, gain = 0.0, comm = INFINITY, wait = INFINITY;
+  const weir_codec *codec = weir_codecs[c->last.plan.codec];
+  const bool one_selects = codec->shared_indices && codec->draw == NULL;
+  double compress = 0.0, most = 0.0, gain = 0.0, comm = INFINITY, wait = INFINITY;
   double mean_comm = 0.0, whole = 0.0;
   for (int r = 0; r < ranks; r++) {
     if (!usable(headers[r].compress_s) || !usable(headers[r].gain) || !usable(headers[r].comm_s) ||
         !usable(headers[r].wait_s) || !usable(headers[r].compute_s))
       return;
     compress += headers[r].compress_s / ranks;
+    most = fmax(most, headers[r].compress_s);
     gain += fmin(headers[r].gain, 1.0) / ranks;
     comm = fmin(comm, headers[r].comm_s);
     mean_comm += headers[r].comm_s / ranks;
@@ -409,7 +419,7 @@ static void hear(const weir_controller *c, const weir_header *headers, int ranks
   seen->heard.terms = c->last_terms;
   seen->heard.network = c->last.network;
   seen->heard.compute = c->last.compute;
-  seen->heard.compress = compress;
+  seen->heard.compress = one_selects ? most : compress;
   seen->heard.comm = comm;
   seen->heard.wait = wait;
   seen->heard.mean_comm = mean_comm;

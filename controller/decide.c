@@ -89,6 +89,12 @@ static weir_status check(const weir_decision_input *in) {
   if (in->policy == WEIR_POLICY_PAPER && (!in_range(in->trial_compress, WEIR_TRIALS, 0.0, 1e6) ||
                                           !in_range(in->trial_gain, WEIR_TRIALS, 0.0, 1.0)))
     return weir_fail(WEIR_E_INVALID, "decision input: trial_compress_s or trial_gain out of range");
+  if ((in->paper_gather != WEIR_CODEC_NONE && in->paper_gather != WEIR_CODEC_MSTOPK &&
+       in->paper_gather != WEIR_CODEC_LWTOPK) ||
+      (in->paper_shared != WEIR_CODEC_NONE && in->paper_shared != WEIR_CODEC_STAR &&
+       in->paper_shared != WEIR_CODEC_VAR))
+    return weir_fail(WEIR_E_INVALID,
+                     "decision input: paper_gather or paper_shared is none of its codecs");
   if (in->trigger == WEIR_TRIGGER_FALLBACK) {
     const weir_status status = weir_plan_check(&in->previous);
     if (status != WEIR_OK) return status;

@@ -93,6 +93,20 @@ extern const double weir_trial_cr[WEIR_TRIALS];
 
 #define WEIR_LOW_RANKS 7 /* 1, 2, 4, ... WEIR_POWERSGD_RANK_MAX */
 
+/* What policy paper compresses with: one codec by all-gather, and one whose indices ranks share by
+ * all-reduce. */
+typedef struct weir_paper_codecs {
+  uint32_t gather; /* WEIR_CODEC_MSTOPK or WEIR_CODEC_LWTOPK */
+  uint32_t shared; /* WEIR_CODEC_STAR or WEIR_CODEC_VAR */
+  bool both;       /* trials choose `shared`; until then it is STAR */
+} weir_paper_codecs;
+/* What may follow "paper": "", or ":" and codecs joined by "+", which take the place of the default
+ * of their kind ("mstopk+star"); star+var: both.  WEIR_E_INVALID. */
+weir_status weir_paper_parse(const char *text, weir_paper_codecs *codecs);
+/* Has a plan by all-gather or of shared indices name the codec for it; of both the one that takes
+ * more memory. */
+void weir_paper_name(const char *text, weir_plan *plan);
+
 typedef struct weir_decision_input {
   uint64_t decision, step, epoch;
   uint32_t policy;  /* WEIR_POLICY_* */
@@ -123,9 +137,10 @@ typedef struct weir_decision_input {
   uint64_t dwell;                       /* steps since the last switch */
   uint64_t losses;                      /* steps whose loss was reported; 0: none is */
   double shown[WEIR_METHODS];           /* progress that methods have shown; 0: may not be chosen */
-  double trial_compress[WEIR_TRIALS];   /* paper: average over the trial's steps and ranks, s */
+  double trial_compress[WEIR_TRIALS];   /* paper: average over the trial's steps, s */
   double trial_gain[WEIR_TRIALS];
-  double low_rank[WEIR_LOW_RANKS]; /* floats that powersgd of these ranks sends; 0: not known */
+  double low_rank[WEIR_LOW_RANKS];     /* floats that powersgd of these ranks sends; 0: not known */
+  uint32_t paper_gather, paper_shared; /* its codecs; 0: mstopk, star */
 } weir_decision_input;
 
 typedef struct weir_candidate {
@@ -158,7 +173,7 @@ weir_status weir_decide_search(const weir_moo_problem *problem, uint64_t seed,
                                weir_moo_front *front);
 
 /* What policy paper would run at a ratio: the cheapest collective by the paper's rows,
- * its codec. */
+ * with the input's codec for it. */
 void weir_paper_candidate(const weir_decision_input *input, double cr, weir_candidate *candidate);
 
 /* --- the model (candidates.c) --------------------------------------------------------------- */

@@ -23,8 +23,9 @@ static double interpolate(const double *value, double cr) {
   return value[WEIR_TRIALS - 1];
 }
 
-/* Each rank's own top-k of the whole gradient (the paper's MSTopk: its gain is the higher of its two
- * AG codecs), or STAR's indices.  Eight bytes an element, as in the paper. */
+/* Each rank's own top-k, of the whole gradient unless lwtopk was asked for (the gain of the paper's
+ * MSTopk is the higher of its two AG codecs), or one rank's indices: STAR's, unless VAR's were asked
+ * for, as the paper found STAR usually the better.  Eight bytes an element, as in the paper. */
 static const char *const texts[] = {"mstopk:0.1:ag", "star:0.1:art-ring", "star:0.1:art-tree"};
 enum { PLANS = sizeof texts / sizeof *texts };
 static weir_plan plans[PLANS];
@@ -41,6 +42,8 @@ void weir_paper_candidate(const weir_decision_input *in, double cr, weir_candida
   c->comm_s = INFINITY;
   for (size_t i = 0; i < PLANS; i++) {
     weir_plan plan = plans[i];
+    const uint32_t codec = i == 0 ? in->paper_gather : in->paper_shared;
+    if (codec != WEIR_CODEC_NONE) plan.codec = codec;
     plan.cr = cr;
     const double s = weir_cost_paper(&plan, (int)in->workers, in->latency,
                                      1.0 / weir_input_goodput(in), 4.0 * (double)in->elements);

@@ -121,6 +121,8 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   memcpy(in->trial_compress, loop->trials.compress, sizeof in->trial_compress);
   memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);
   memcpy(in->low_rank, loop->low_rank, sizeof in->low_rank);
+  in->paper_gather = loop->trials.codecs.gather;
+  in->paper_shared = loop->trials.codecs.shared;
 }
 
 /* Buckets for the plan decided.  One that stays is divided anew only when the network has changed,

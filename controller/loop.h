@@ -38,8 +38,9 @@ typedef struct weir_observation {
     weir_plan plan;
     weir_cost_terms terms; /* with the bytes it really sent */
     weir_network network;
-    double compute, compress, comm, wait, gain; /* wait: the part of comm that nothing hid */
-    double mean_comm;                           /* over ranks; comm: of the one that waits least */
+    double compute, comm, wait, gain; /* wait: the part of comm that nothing hid */
+    double compress;                  /* mean over ranks; of one that others wait for, its own */
+    double mean_comm;                 /* over ranks; comm: of the one that waits least */
     double whole; /* from its exchange to the next one's beginning, mean over ranks */
   } heard;
 } weir_observation;
@@ -107,6 +108,12 @@ typedef struct weir_learnt {
   int absorb;     /* steps for which departures are the arm's own: probing found no change */
 } weir_learnt;
 
+/* Means over the steps of a trial of policy paper. */
+typedef struct weir_paper_trial {
+  double compress, gain, loss;
+  int heard, losses; /* steps that they are of */
+} weir_paper_trial;
+
 struct weir_loop {
   const weir_policy *policy;
   int workers;
@@ -162,12 +169,13 @@ struct weir_loop {
   } probe;
   struct { /* trials of policy paper */
     enum { WEIR_TRIALS_NONE, WEIR_TRIALS_RUN, WEIR_TRIALS_DRAIN, WEIR_TRIALS_DONE } phase;
-    int candidate;
-    uint64_t first_id; /* plan id of candidate 0; the others follow */
+    weir_paper_codecs codecs;
+    int candidate;     /* its ratio */
+    uint64_t first_id; /* plan id of the first one */
     int ran;           /* steps of the candidate */
-    int drained;
-    double compress[WEIR_TRIALS], gain[WEIR_TRIALS];
-    int count[WEIR_TRIALS];
+    /* While they run, by ratio; [1]: of VAR, where both it and STAR are tried. */
+    weir_paper_trial of[WEIR_TRIALS][2];
+    double compress[WEIR_TRIALS], gain[WEIR_TRIALS]; /* of the last ones that came to their end */
     double reference; /* gain of the ratio in force as the last trials had it */
     uint32_t trigger;
   } trials;

@@ -212,8 +212,12 @@ static void trials(weir_saved *s, weir_loop *loop) {
   for (size_t i = 0; i < WEIR_TRIALS; i++) {
     real(s, &loop->trials.compress[i], 0, most_s);
     real(s, &loop->trials.gain[i], 0, 1);
-    number(s, &loop->trials.count[i]);
   }
+  uint32_t shared = loop->trials.codecs.shared;
+  small(s, &shared, WEIR_CODEC_COUNT - 1);
+  if (s->reading && loop->trials.codecs.both) loop->trials.codecs.shared = shared;
+  if (shared != WEIR_CODEC_NONE && shared != WEIR_CODEC_STAR && shared != WEIR_CODEC_VAR)
+    s->bad = true;
   real(s, &loop->trials.reference, -1, 1);
   small(s, &loop->trials.trigger, WEIR_TRIGGER_COUNT - 1);
   if (s->reading) loop->trials.phase = done ? WEIR_TRIALS_DONE : WEIR_TRIALS_NONE;

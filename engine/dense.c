@@ -44,10 +44,13 @@ weir_status weir_exchange_compressed(weir_bucket *bucket, weir_headers *headers)
 /* A machine's residual lies with the rank that selected from that part of its sum.  The gain is
  * that of the machines' sums: what of them was sent, told as part of this rank's own. */
 weir_status weir_exchange_hitopk(weir_bucket *bucket, weir_headers *headers) {
+  const weir_engine *engine = bucket->engine;
+  float *const next = engine->host.next;
   weir_hitopk_told told = {0};
-  const weir_status status = weir_hitopk(
-      bucket->engine->config.comm, bucket->codec, bucket->context, bucket->plan.cr,
-      (weir_wire_format)bucket->plan.wire, bucket->fed, bucket->n, bucket->summed, &told, headers);
+  const weir_status status = weir_hitopk(engine->config.comm, bucket->codec, bucket->context,
+                                         bucket->plan.cr, (weir_wire_format)bucket->plan.wire,
+                                         bucket->fed, next != NULL ? next + bucket->at : NULL,
+                                         bucket->n, bucket->summed, &told, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   bucket->passage.kept_square = told.share * bucket->passage.moments.sum_square;

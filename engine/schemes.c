@@ -27,11 +27,6 @@ static weir_status find_sum(weir_bucket *bucket, const weir_plan *plan) {
 
 static weir_status check_hitopk(const weir_bucket *bucket) {
   const weir_comm *comm = bucket->engine->config.comm;
-  if (bucket->engine->config.momentum > 0)
-    return weir_fail(
-        WEIR_E_UNSUPPORTED,
-        "collective hitopk goes without momentum correction: what of a rank's gradient its "
-        "machine sent is not known to it");
   if (weir_comm_hosts(comm) == 1 && weir_comm_size(comm) > 1)
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "collective hitopk needs several machines: all %d ranks are on one, where "

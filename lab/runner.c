@@ -48,11 +48,12 @@ static weir_status buckets_policy(const char *text, char **canonical) {
 weir_status weir_run_policy(const char *text, char **canonical) {
   *canonical = NULL;
   if (!strncmp(text, "groups:", 7)) return buckets_policy(text, canonical);
-  if (!strcmp(text, "weir") || !strcmp(text, "paper")) {
+  if (!strcmp(text, "weir")) {
     *canonical = g_strdup(text);
     return WEIR_OK;
   }
   if ((!strncmp(text, "bits", 4) && (text[4] == ':' || text[4] == '\0')) ||
+      (!strncmp(text, "paper", 5) && (text[5] == ':' || text[5] == '\0')) ||
       !strncmp(text, "schedule:", 9)) {
     const weir_status status = weir_policy_check(text);
     if (!status) *canonical = g_strdup(text);
@@ -60,10 +61,11 @@ weir_status weir_run_policy(const char *text, char **canonical) {
   }
   const bool named = !strncmp(text, "fixed:", 6);
   if (!named && !strchr(text, ':'))
-    return weir_fail(WEIR_E_INVALID,
-                     "policy %s is unknown; expected weir, paper, bits, fixed:CODEC:CR:COLLECTIVE, "
-                     "schedule:STAGES or groups:GROUPS",
-                     text);
+    return weir_fail(
+        WEIR_E_INVALID,
+        "policy %s is unknown; expected weir, paper[:CODECS], bits, fixed:CODEC:CR:COLLECTIVE, "
+        "schedule:STAGES or groups:GROUPS",
+        text);
   weir_plan plan;
   weir_status status = weir_plan_parse(text + (named ? 6 : 0), &plan);
   if (status) {

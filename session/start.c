@@ -147,7 +147,7 @@ static weir_status check_heaviest(const weir_session *session, double spare) {
 static double spare_memory(const weir_session *session) {
   const double gradient = 4.0 * (double)session->offset[session->tensors];
   const bool momentum = session->options.momentum_correction > 0;
-  const bool tries = strcmp(session->options.policy, "paper") == 0;
+  const bool tries = strncmp(session->options.policy, "paper", strlen("paper")) == 0;
   const double fixed = (momentum ? 2 : 0) + (tries ? (momentum ? 2 : 1) : 0);
   if (session->memory_limit == 0) return 0;
   return fmax(1.0, (double)session->memory_limit - fixed * gradient);
@@ -320,8 +320,6 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
     session->gap_s = calloc(session->tensors + 1, sizeof *session->gap_s);
     if (session->gap_s == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for gaps");
   }
-  /* With momentum correction hitopk must not be chosen. */
-  const int hosts = session->options.momentum_correction > 0 ? 0 : weir_comm_hosts(session->comm);
   const weir_controller_config config = {
       .policy = session->options.policy,
       .risk = session->options.risk,
@@ -330,7 +328,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .trial_budget = session->options.trial_budget,
       .steps = session->options.steps,
       .world_size = session->options.world_size,
-      .hosts = hosts,
+      .hosts = weir_comm_hosts(session->comm),
       .devices = session->devices,
       .layout = layout,
       .rows = session->rows,

@@ -17,6 +17,7 @@ typedef struct hitopk {
   size_t n;
   int inside, hosts; /* ranks of a machine, machines */
   float *e, *sum;
+  float *velocity;       /* of momentum correction; NULL: none */
   weir_chunk share;      /* this rank's, of its machine's sum */
   int place, host;       /* of this rank inside of its machine; the machine's */
   size_t stride;         /* of a machine's message */
@@ -80,6 +81,22 @@ static weir_status malformed(const hitopk *h, int place) {
   return weir_fail(WEIR_E_PROTOCOL, "place %d of this machine sent lengths that do not fit", place);
 }
 
+/* What this machine has sent of a part of its sum was of all its ranks: the momentum of each is
+ * stale there (kernels/decorate.h). */
+static weir_status mask(hitopk *h, weir_chunk part, const void *message, size_t bytes) {
+  const size_t room = kept(h, part.count);
+  void *memory = NULL;
+  size_t k = 0;
+  if (h->velocity == NULL || room == 0) return WEIR_OK;
+  weir_status status =
+      weir_comm_scratch(h->comm, WEIR_SCRATCH_B, 2 * room * sizeof(float), &memory);
+  if (status != WEIR_OK) return status;
+  uint32_t *const index = memory;
+  status = weir_wire_decode(message, bytes, part.count, index, (float *)memory + room, room, &k);
+  if (status == WEIR_OK) weir_scatter_zero(h->velocity + part.begin, index, k);
+  return status;
+}
+
 /* Add a place's messages to its part of the sum, in the order of machines. */
 static weir_status add_block(hitopk *h, int place, const unsigned char *block, size_t bytes) {
   const weir_chunk part = weir_ring_chunk(h->n, h->inside, place);
@@ -90,8 +107,9 @@ static weir_status add_block(hitopk *h, int place, const unsigned char *block, s
     memcpy(&length, block + at, sizeof length);
     at += sizeof length;
     if (length > bytes - at) return malformed(h, place);
-    const weir_status status =
+    weir_status status =
         weir_wire_decode_add(NULL, block + at, (size_t)length, part.count, h->sum + part.begin);
+    if (status == WEIR_OK && m == h->host) status = mask(h, part, block + at, (size_t)length);
     if (status != WEIR_OK) {
       (void)malformed(h, place);
       return weir_fail(WEIR_E_PROTOCOL, "place %d of this machine sent a malformed message", place);
@@ -116,6 +134,8 @@ static weir_status add_column(hitopk *h, const size_t *bytes) {
     status = weir_wire_decode_add(NULL, h->column + (size_t)m * h->stride, bytes[m], h->n, h->sum);
     if (status != WEIR_OK) status = blame(h, m);
   }
+  if (status == WEIR_OK)
+    status = mask(h, h->share, h->column + (size_t)h->host * h->stride, bytes[h->host]);
   return status;
 }
 
@@ -204,8 +224,8 @@ static weir_status gather_headers(weir_comm *comm, weir_headers *headers) {
 }
 
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
-                        double cr, weir_wire_format wire, float *e, size_t n, float *sum,
-                        weir_hitopk_told *told, weir_headers *headers) {
+                        double cr, weir_wire_format wire, float *e, float *velocity, size_t n,
+                        float *sum, weir_hitopk_told *told, weir_headers *headers) {
   if (!codec->select) return weir_fail(WEIR_E_INVALID, "codec %s selects nothing", codec->name);
   weir_status status = weir_comm_begin(comm, headers);
   hitopk h = {.comm = comm,
@@ -218,6 +238,7 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
               .hosts = weir_comm_size(comm),
               .e = e,
               .sum = sum,
+              .velocity = velocity,
               .host = weir_comm_rank(comm)};
   if (status == WEIR_OK && comm->hosts.even && h.hosts > 1) {
     status = weir_comm_levels(comm);

@@ -72,7 +72,8 @@ typedef struct weir_options {
    * signal) counts as lost: WEIR_E_TIMEOUT on the others, and on itself once it goes on. */
   double timeout_s;
 
-  /* Who decides: "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" (docs/guide/bits.md),
+  /* Who decides: "weir" (default), "paper[:CODECS]", with mstopk (default) or lwtopk and star
+   * (default), var or both, joined by "+", "bits[:METHOD[:ALPHA[:STEPS]]]" (docs/guide/bits.md),
    * "fixed:CODEC:CR:COLLECTIVE[:WIRE]", "schedule:STAGES" or "groups:GROUPS" (docs/guide). */
   const char *policy;
   /* What policy weir may choose among.  "measured" (default): what is known to keep the loss of a

@@ -123,7 +123,7 @@ static inline weir_status ops_compressed(random_ops *o, const drawn *d) {
 static inline weir_status ops_hitopk(random_ops *o, const drawn *d) {
   ops_fill(o, d);
   const weir_status status = weir_hitopk(o->comm, weir_codec_find(WEIR_CODEC_TOPK), o->context, 1.0,
-                                         WEIR_WIRE_AUTO_FP32, o->x, d->n, o->sum, NULL, NULL);
+                                         WEIR_WIRE_AUTO_FP32, o->x, NULL, d->n, o->sum, NULL, NULL);
   for (size_t i = 0; status == WEIR_OK && i < d->n; i++)
     if (o->x[i] != 0) return weir_fail(WEIR_E_INTERNAL, "hitopk left %g behind", (double)o->x[i]);
   return status == WEIR_OK ? ops_check(o, d, o->sum, 0, d->n, "hitopk") : status;

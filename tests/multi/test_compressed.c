@@ -38,7 +38,7 @@ static weir_status run_once(weir_comm *comm, const job *j, weir_codec_context *c
                             float *error, float *sum, weir_headers *headers) {
   const weir_codec *codec = weir_codec_find(j->codec);
   if (selects(j))
-    return weir_hitopk(comm, codec, context, j->cr, j->wire, x, j->n, sum, NULL, headers);
+    return weir_hitopk(comm, codec, context, j->cr, j->wire, x, NULL, j->n, sum, NULL, headers);
   const weir_coder coder = {codec, context, j->cr, 99, 0};
   return weir_compressed[j->row].run(comm, &coder, x, j->n, error, headers);
 }
@@ -343,7 +343,7 @@ static weir_status refused_body(weir_transport *t, void *user) {
   if (status != WEIR_OK) return status;
   float e[4] = {1, 2, 3, 4}, sum[4];
   status = weir_hitopk(comm, weir_codec_find(WEIR_CODEC_QSGD), context, 0.125, WEIR_WIRE_PAPER, e,
-                       4, sum, NULL, NULL);
+                       NULL, 4, sum, NULL, NULL);
   weir_comm_free(comm);
   weir_codec_context_free(context);
   return status == WEIR_E_INVALID ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "not refused");

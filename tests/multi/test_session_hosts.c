@@ -24,6 +24,7 @@ typedef struct run {
   const char *policy, *journal;
   const char *host[RANKS]; /* NULL: this machine */
   int steps;
+  double momentum; /* corrected */
 } run;
 
 /* Whole numbers: every sum of them is exact, in any order. */
@@ -36,6 +37,7 @@ static weir_status train(const run *r, int rank, const char *where, outcome *out
   weir_session *session = NULL;
   weir_step_info info = {.struct_size = sizeof info};
   options.transport = "tcp";
+  options.momentum_correction = r->momentum;
   options.journal_path = rank == 0 ? r->journal : NULL;
   weir_status status = session_open(&session, &options, N);
   for (int s = 0; s < r->steps && status == WEIR_OK; s++) {
@@ -102,9 +104,11 @@ Test(session_hosts, hierarchical_plans_run_on_two_machines) {
 /* HiTopKComm on two machines of two: the first step's update is, by hand, each machine's sum where
  * it is largest, per half of the gradient.  Counted here: what is not 0 is at most that many
  * elements, and each of them is one machine's sum or both's. */
-Test(session_hosts, hitopk_sends_machines_sums) {
-  const run r = {
-      .policy = "fixed:topk:0.01:hitopk", .steps = 1, .host = {"left", "left", "right", "right"}};
+static void sends_machines_sums(double momentum) {
+  const run r = {.policy = "fixed:topk:0.01:hitopk",
+                 .steps = 1,
+                 .host = {"left", "left", "right", "right"},
+                 .momentum = momentum};
   outcome *out = start(&r);
   size_t sent = 0;
   check_same(out, "topk:0.01:hitopk");
@@ -120,6 +124,10 @@ Test(session_hosts, hitopk_sends_machines_sums) {
   cr_assert_geq(sent, N / 100u);
   finish(out);
 }
+
+Test(session_hosts, hitopk_sends_machines_sums) { sends_machines_sums(0); }
+/* In the first step all momentum is the gradient. */
+Test(session_hosts, hitopk_sends_machines_sums_with_momentum) { sends_machines_sums(0.5); }
 
 Test(session_hosts, hitopk_is_refused_on_one_machine) {
   const run r = {.policy = "fixed:topk:0.01:hitopk", .steps = 1};
@@ -143,13 +151,16 @@ Test(session_hosts, native_is_refused_over_tcp) {
 }
 
 /* The adaptive policy is told of the machines: hierarchical arms are among its candidates. */
-Test(session_hosts, the_adaptive_policy_considers_machines) {
+static void considers_machines(double momentum) {
   char path[] = "hosts-XXXXXX", line[65536] = "";
   const int fd = mkstemp(path);
   cr_assert_geq(fd, 0);
   (void)close(fd);
-  const run r = {
-      .policy = "weir", .journal = path, .steps = 400, .host = {"left", "left", "right", "right"}};
+  const run r = {.policy = "weir",
+                 .journal = path,
+                 .steps = 400,
+                 .host = {"left", "left", "right", "right"},
+                 .momentum = momentum};
   outcome *out = start(&r);
   for (int rank = 0; rank < RANKS; rank++) {
     cr_assert_eq(out[rank].status, WEIR_OK, "rank %d: %s", rank, out[rank].message);
@@ -162,4 +173,9 @@ Test(session_hosts, the_adaptive_policy_considers_machines) {
   (void)unlink(path);
   cr_assert(strstr(line, "\"hosts\":2") != NULL, "%.600s", line);
   cr_assert(strstr(line, "\"dense-hier-ring\"") != NULL && strstr(line, "\"hier-sra\"") != NULL);
+}
+
+Test(session_hosts, the_adaptive_policy_considers_machines) { considers_machines(0); }
+Test(session_hosts, the_adaptive_policy_considers_machines_with_momentum) {
+  considers_machines(0.5);
 }

@@ -153,6 +153,7 @@ static void run_virtual(const char *policy) {
 
 Test(session_policy, weir_in_virtual_time) { run_virtual("weir"); }
 Test(session_policy, paper_in_virtual_time) { run_virtual("paper"); }
+Test(session_policy, paper_of_two_in_virtual_time) { run_virtual("paper:lwtopk+star+var"); }
 Test(session_policy, bits_in_virtual_time) { run_virtual("bits:knapsack:2:20"); }
 /* The algorithms that they leave open. */
 Test(session_policy, open_fixed_in_virtual_time) { run_virtual("fixed:none:1:dense"); }

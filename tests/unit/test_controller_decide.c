@@ -251,9 +251,9 @@ Test(decide, fallback_returns_to_the_plan_before) {
 }
 
 Test(decide, refuses_inputs_out_of_range) {
-  weir_decision_input in[13];
+  weir_decision_input in[15];
   weir_decision d;
-  for (int i = 0; i < 13; i++) in[i] = input_at(1e-3, 1e8);
+  for (int i = 0; i < 15; i++) in[i] = input_at(1e-3, 1e8);
   in[0].bandwidth = 0;
   in[1].latency = NAN;
   in[2].workers = 0;
@@ -267,7 +267,9 @@ Test(decide, refuses_inputs_out_of_range) {
   in[10].trigger = 99;
   in[11].compute = -1;
   in[12].risk = WEIR_RISK_COUNT;
-  for (int i = 0; i < 13; i++) cr_assert_eq(weir_decide(&in[i], &d), WEIR_E_INVALID, "case %d", i);
+  in[13].paper_gather = WEIR_CODEC_STAR;
+  in[14].paper_shared = WEIR_CODEC_MSTOPK;
+  for (int i = 0; i < 15; i++) cr_assert_eq(weir_decide(&in[i], &d), WEIR_E_INVALID, "case %d", i);
 }
 
 Test(decide, paper_takes_the_knee_and_the_cheapest_collective) {
@@ -296,6 +298,42 @@ Test(decide, paper_takes_the_knee_and_the_cheapest_collective) {
   cr_assert_eq(d.candidate[0].plan.codec, (uint32_t)WEIR_CODEC_STAR);
   cr_assert_float_eq(d.candidate[0].comm_s, 19.85, 1e-9);
   cr_assert_eq(d.candidate[0].plan.wire, (uint32_t)WEIR_WIRE_PAPER);
+}
+
+/* LWTopk and VAR in the place of MSTopk and STAR, at the same costs: eq. 4 knows no codec. */
+Test(decide, paper_takes_the_codecs_it_is_given) {
+  weir_paper_codecs codecs;
+  weir_decision_input in = input_at(5e-2, 1e8);
+  weir_candidate c;
+  cr_assert_eq(weir_paper_parse("", &codecs), WEIR_OK);
+  cr_assert(codecs.gather == WEIR_CODEC_MSTOPK && codecs.shared == WEIR_CODEC_STAR && !codecs.both);
+  cr_assert_eq(weir_paper_parse(":star", &codecs), WEIR_OK);
+  cr_assert(codecs.gather == WEIR_CODEC_MSTOPK && codecs.shared == WEIR_CODEC_STAR && !codecs.both);
+  cr_assert_eq(weir_paper_parse(":var+mstopk+star", &codecs), WEIR_OK);
+  cr_assert(codecs.gather == WEIR_CODEC_MSTOPK && codecs.shared == WEIR_CODEC_STAR && codecs.both);
+  cr_assert_eq(weir_paper_parse(":lwtopk+var", &codecs), WEIR_OK);
+  cr_assert(codecs.gather == WEIR_CODEC_LWTOPK && codecs.shared == WEIR_CODEC_VAR && !codecs.both);
+  in.workers = 8;
+  in.paper_gather = codecs.gather;
+  in.paper_shared = codecs.shared;
+  weir_paper_candidate(&in, 0.1, &c);
+  cr_assert(c.plan.codec == WEIR_CODEC_LWTOPK && c.plan.scheme == WEIR_SCHEME_GATHER);
+  cr_assert_float_eq(c.comm_s, 0.206, 1e-9); /* as above, and below */
+  in.bandwidth = 1e5;
+  weir_paper_candidate(&in, 0.1, &c);
+  cr_assert(c.plan.codec == WEIR_CODEC_VAR && c.plan.scheme == WEIR_SCHEME_SHARED &&
+            c.plan.algorithm == WEIR_ALGORITHM_RING);
+  cr_assert_float_eq(c.comm_s, 19.85, 1e-9);
+  /* A tree before a ring and an all-gather: 64 workers, L = 6, alpha/beta = 300 bytes, m = 400:
+   * AG .6e-3 + 126 * 400 / 3e6 = 17.4e-3; Ring 132e-4 + (126/64 + 6) * 400 / 3e6 = 14.26e-3; Tree
+   * 18e-4 + 18 * 400 / 3e6 = 4.2e-3. */
+  in.workers = 64;
+  in.latency = 1e-4;
+  in.bandwidth = 3e6;
+  in.elements = 1000;
+  weir_paper_candidate(&in, 0.1, &c);
+  cr_assert(c.plan.codec == WEIR_CODEC_VAR && c.plan.algorithm == WEIR_ALGORITHM_TREE);
+  cr_assert_float_eq(c.comm_s, 4.2e-3, 1e-12);
 }
 
 /* What is chosen from the front is its knee (test_moo_sort has knees worked out by hand). */

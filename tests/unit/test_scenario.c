@@ -84,6 +84,32 @@ Test(scenario, reads_what_is_written) {
   cr_assert_float_eq(shape.loss, 0.001, 1e-12);
 }
 
+/* 3-E1 of the paper; C2's "moderate" has no numbers there, and 10 ms and 10 Gbit/s here. */
+Test(scenario, schedules_are_the_papers) {
+  static const struct {
+    const char *file;
+    uint32_t first, last;
+    double latency_s, gbps;
+  } phases[] = {
+      {"c1.ini", 1, 12, 1e-3, 25},   {"c1.ini", 13, 24, 1e-3, 1},   {"c1.ini", 25, 36, 50e-3, 1},
+      {"c1.ini", 37, 50, 50e-3, 25}, {"c2.ini", 0, 11, 1e-3, 25},   {"c2.ini", 12, 19, 10e-3, 10},
+      {"c2.ini", 20, 27, 50e-3, 1},  {"c2.ini", 28, 35, 10e-3, 10}, {"c2.ini", 36, 49, 1e-3, 25}};
+  static weir_scenario s;
+  for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
+    char path[512];
+    (void)snprintf(path, sizeof path, WEIR_SCENARIOS "%s", phases[i].file);
+    cr_assert_eq(weir_scenario_read(&s, path), WEIR_OK, "%s", weir_last_error());
+    cr_assert_eq(s.epochs, 50);
+    for (uint32_t epoch = phases[i].first; epoch <= phases[i].last; epoch++) {
+      weir_shape shape;
+      weir_scenario_shape(&s, weir_scenario_phase(&s, epoch), &shape);
+      cr_assert_float_eq(shape.delay_s, phases[i].latency_s, 1e-12, "%s, epoch %u", path, epoch);
+      cr_assert_float_eq(shape.rate_bytes_s / s.bandwidth_scale, phases[i].gbps * 1e9 / 8, 1e-3,
+                         "%s, epoch %u", path, epoch);
+    }
+  }
+}
+
 Test(scenario, epochs_may_count_from_zero_and_phases_stand_in_any_order) {
   static weir_scenario s;
   char path[64];
