@@ -90,8 +90,9 @@ int main(int argc, char **argv) {
   check(cudaMemset(w, 0, FEATURES * sizeof *w));
 
   uint32_t tensor;
-  weir_step_info info = {sizeof info};
+  weir_step_info info = {};
   const weir_state_hooks hooks = {sizeof hooks, w, weight_bytes, save, load};
+  info.struct_size = sizeof info;
   check(weir_register_tensor(session, "w", FEATURES, &tensor));
   check(weir_register_hooks(session, &hooks));
   check(weir_session_start(session));
