@@ -63,7 +63,7 @@ static void check(void *user, const weir_option *o) {
   }
   cr_assert_not(compressed);
   for (size_t p = 0; p < WEIR_SITES; p++) cr_assert_eq(first[p], -1);
-  cr_assert_eq(weir_option_compresses(o), compressions > 0);
+  cr_assert_eq(weir_path_compresses(o), compressions > 0);
   if (s->most_compressions) cr_assert_leq(compressions, s->most_compressions);
   cr_assert_lt(weir_option_text(o, s->texts[s->count++], sizeof *s->texts), sizeof *s->texts);
 }
