@@ -76,8 +76,8 @@ weir_status weir_option_plan(const weir_option *option, const char *codec, weir_
   if (strlen(name) + sizeof path + sizeof ":path=" > sizeof text)
     return weir_fail(WEIR_E_INVALID, "codec '%.60s...': expected CODEC:CR", codec);
   (void)snprintf(text, sizeof text, "%s:%s", name, collective != NULL ? collective : "");
-  weir_status status = collective != NULL ? weir_plan_parse(text, plan) : WEIR_E_UNSUPPORTED;
-  if (status != WEIR_OK) { /* or its codec does not go with the collective */
+  weir_status status = collective != NULL ? weir_plan_parse(text, plan) : WEIR_E_INVALID;
+  if (status == WEIR_E_INVALID) { /* there is none, or the codec does not go with it */
     (void)snprintf(text, sizeof text, "%s:path=%s", name, path);
     status = weir_plan_parse(text, plan);
   }

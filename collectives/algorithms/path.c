@@ -202,8 +202,9 @@ static weir_status refuse(const walk *w, weir_site place, int peer) {
   (void)snprintf(why, sizeof why, "%s", weir_last_error());
   if (group == w->run->comm) return weir_comm_refuse(group, peer, WEIR_E_PROTOCOL);
   group->transport->ops->abort(group->transport, peer);
-  return weir_fail(WEIR_E_PROTOCOL, "%s %d sent a %s",
-                   place == WEIR_SITE_INTRA ? "place of this machine" : "machine", peer, why);
+  if (place == WEIR_SITE_INTRA)
+    return weir_fail(WEIR_E_PROTOCOL, "place %d of this machine sent a %s", peer, why);
+  return weir_fail(WEIR_E_PROTOCOL, "machine %d sent a %s", peer, why);
 }
 
 /* What has come from a rank are `messages` for every element of the range?  Whoever passes them on is
@@ -217,7 +218,7 @@ static weir_status check(const walk *w, weir_site place, int peer, const unsigne
   front f;
   while (status == WEIR_OK && at < bytes) {
     if (!next(messages, bytes, &at, &f, &message) || !inside(&f, range) || f.count == 0) {
-      status = weir_fail(WEIR_E_PROTOCOL, "message for other elements than are due");
+      status = weir_fail(WEIR_E_PROTOCOL, "malformed message, of other elements than are due");
       break;
     }
     const size_t offset[2] = {0, (size_t)f.count};
@@ -228,8 +229,8 @@ static weir_status check(const walk *w, weir_site place, int peer, const unsigne
                                                         layout.offset[1], &peak);
   }
   if (status == WEIR_OK && elements != due * range.count)
-    status = weir_fail(WEIR_E_PROTOCOL, "message of %zu elements where %zu are due", elements,
-                       due * range.count);
+    status = weir_fail(WEIR_E_PROTOCOL, "malformed message, of %zu elements where %zu are due",
+                       elements, due * range.count);
   return status == WEIR_OK ? WEIR_OK : refuse(w, place, peer);
 }
 

@@ -195,10 +195,12 @@ static void refuse(member *m) {
   weir_engine_config config = {
       .comm = m->comm, .transport = m->transport, .layout = {1, offset}, .momentum = 0.5};
   weir_engine *engine = NULL;
-  if (weir_plan_parse("topk:0.5:hitopk", &config.first_plan) != WEIR_OK ||
-      weir_engine_create(&engine, &config) != WEIR_E_UNSUPPORTED ||
-      strstr(weir_last_error(), "without momentum correction") == NULL)
-    group_fail(m->group, "hitopk with momentum: %s", weir_last_error());
+  static const char *const plans[] = {"topk:0.5:hitopk", "topk:0.5:path=c.ag.d"};
+  for (size_t i = 0; i < 2; i++)
+    if (weir_plan_parse(plans[i], &config.first_plan) != WEIR_OK ||
+        weir_engine_create(&engine, &config) != WEIR_E_UNSUPPORTED ||
+        strstr(weir_last_error(), "without momentum correction") == NULL)
+      group_fail(m->group, "%s with momentum: %s", plans[i], weir_last_error());
 }
 
 Test(momentum, that_does_not_fade_is_refused) {
