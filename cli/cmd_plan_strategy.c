@@ -312,7 +312,7 @@ int plan_strategy(int argc, char **argv) {
   const GOptionEntry entries[] = {
       {"list-options", 0, 0, G_OPTION_ARG_NONE, &a.list, "list and count the options", NULL},
       {"list-executed", 0, 0, G_OPTION_ARG_NONE, &a.executed,
-       "count the options that the engine has plans for, and say why not the others", NULL},
+       "count the options that the engine executes", NULL},
       {"machines", 0, 0, G_OPTION_ARG_INT, &a.machines, "machines (8)", "N"},
       {"per-machine", 0, 0, G_OPTION_ARG_INT, &a.per_machine, "workers in each (8)", "N"},
       {"intra", 0, 0, G_OPTION_ARG_STRING, &a.intra, "links inside a machine (10,1000)", "US,GBPS"},

@@ -40,6 +40,7 @@ void weir_path_advance(const weir_path *path, size_t i, weir_group_shape shape,
   const bool root = path->step[i].routine != 0;
   const int ranks = weir_path_group(shape, place);
   size_t *const whole = &held->whole[place == WEIR_SITE_INTER];
+  const bool moves = ranks > 1; /* into the other buffer, one behind the other */
   switch ((weir_task)path->step[i].task) {
     case WEIR_TASK_COMP: cut(path, i, shape, held); break;
     case WEIR_TASK_DECOMP: held->messages = 0; break;
@@ -49,14 +50,19 @@ void weir_path_advance(const weir_path *path, size_t i, weir_group_shape shape,
       if (!root) held->elements = divided(held->elements, ranks);
       if (!root && held->messages > 0) held->cells /= (size_t)ranks;
       held->messages *= (size_t)ranks;
+      if (moves && root) held->at = 1 - held->at;
       if (place == WEIR_SITE_INTRA && root) held->senders = 1;
       break;
     case WEIR_TASK_COMM2:
     case WEIR_TASK_COMM2_COMP:
       held->elements = *whole;
       if (!root) held->cells *= (size_t)ranks;
+      if (moves && !root) held->at = 1 - held->at;
       break;
-    case WEIR_TASK_COMM_COMP: held->messages *= (size_t)ranks; break;
+    case WEIR_TASK_COMM_COMP:
+      held->messages *= (size_t)ranks;
+      if (moves) held->at = 1 - held->at;
+      break;
     default: break;
   }
 }
@@ -72,16 +78,28 @@ static size_t cell_bytes(const weir_plan *plan, size_t elements, size_t *kept) {
   return FRONT + weir_wire_bound(elements, k, (weir_wire_format)plan->wire);
 }
 
+size_t weir_path_bytes(const weir_plan *plan, const weir_path_held *held) {
+  return held->messages > 0 ? held->messages * held->cells * cell_bytes(plan, held->longest, NULL)
+                            : 0;
+}
+
+static void at_least(size_t *room, size_t bytes) {
+  if (bytes > *room) *room = bytes;
+}
+
 weir_path_room weir_path_room_of(const weir_plan *plan, weir_group_shape shape, size_t elements) {
-  weir_path_room room = {0, 0};
+  weir_path_room room = {{0, 0}, 0};
   weir_path path;
   if (!weir_path_of(plan, &path)) return room;
   weir_path_held held = weir_path_begins(shape, elements);
   for (size_t i = 0; i < path.count; i++) {
     weir_path_advance(&path, i, shape, &held);
-    if (held.messages == 0) continue;
-    const size_t bytes = held.messages * held.cells * cell_bytes(plan, held.longest, &room.kept);
-    if (bytes > room.bytes) room.bytes = bytes;
+    const size_t bytes = weir_path_bytes(plan, &held);
+    at_least(&room.bytes[held.at], bytes);
+    if (path.step[i].task == WEIR_TASK_COMP) (void)cell_bytes(plan, held.longest, &room.kept);
+    /* An all-to-all sorts messages into the other buffer. */
+    if (path.step[i].task == WEIR_TASK_COMM1_COMP && path.step[i].routine == 0)
+      at_least(&room.bytes[1 - held.at], bytes);
   }
   return room;
 }

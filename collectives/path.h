@@ -29,6 +29,7 @@ typedef struct weir_path_held {
   size_t messages;       /* compressed, of so many ranks; 0: floats */
   size_t cells, longest; /* of each message, and the elements of the longest */
   size_t senders;        /* ranks of a machine that talk to other machines */
+  unsigned at;           /* in which of two buffers messages are */
 } weir_path_held;
 weir_path_held weir_path_begins(weir_group_shape shape, size_t elements);
 /* Ranks at a place: of a machine, machines, or all. */
@@ -37,10 +38,13 @@ int weir_path_group(weir_group_shape shape, weir_site place);
 void weir_path_advance(const weir_path *path, size_t i, weir_group_shape shape,
                        weir_path_held *held);
 
-/* What a rank needs besides: two buffers of so many bytes each, and lists of so many elements
- * (selections; 0 for encoders).  shape: hosts as ranks where machines differ. */
+/* Bytes of what is held at the most, compressed. */
+size_t weir_path_bytes(const weir_plan *plan, const weir_path_held *held);
+
+/* What a rank needs besides: two buffers of so many bytes, and lists of so many elements (selections;
+ * 0 for encoders).  shape: hosts as ranks where machines differ. */
 typedef struct weir_path_room {
-  size_t bytes, kept;
+  size_t bytes[2], kept;
 } weir_path_room;
 weir_path_room weir_path_room_of(const weir_plan *plan, weir_group_shape shape, size_t elements);
 
@@ -54,7 +58,7 @@ typedef struct weir_path_run {
   float *error;  /* [n]: what this rank's compressing has lost */
   size_t n;
   weir_path_room room;
-  unsigned char *buffer[2]; /* room.bytes each */
+  unsigned char *buffer[2]; /* of room.bytes */
   uint32_t *index;          /* room.kept each */
   float *value, *rounded;
   size_t bytes; /* in buffer[0], once its first task has compressed */

@@ -23,8 +23,8 @@ weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, wei
   } else if (scheme == WEIR_SCHEME_PATH) {
     const weir_path_room path = weir_path_room_of(plan, shape, n);
     room.indices = room.values = room.errors = path.kept;
-    room.messages = path.bytes > 0 ? 2 : 0;
-    room.stride = path.bytes;
+    room.messages = 1;
+    room.stride = path.bytes[0] + path.bytes[1];
   } else if (scheme == WEIR_SCHEME_GATHER && codec->encode != NULL) {
     room.messages = ranks;
     room.stride = stride_of(kept);
@@ -161,6 +161,7 @@ double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, siz
   const weir_bucket_room room = weir_bucket_room_of(plan, scheme, shape, elements, kept);
   return buffers(plan, scheme, form, elements, kept) + room_bytes(&room, plan, scheme) +
          collective_scratch(plan, scheme, form, elements, kept) +
-         codec_scratch(weir_codec_find(plan->codec), form, elements, kept,
-                       scheme == WEIR_SCHEME_PATH ? (double)room.stride : 4.0 * (double)elements);
+         codec_scratch(
+             weir_codec_find(plan->codec), form, elements, kept,
+             scheme == WEIR_SCHEME_PATH ? (double)room.stride / 2 : 4.0 * (double)elements);
 }

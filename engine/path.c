@@ -13,23 +13,24 @@ weir_group_shape weir_path_shape(const weir_engine *engine) {
 
 /* The length of what has been compressed beforehand stands where those of messages do. */
 static weir_path_run run_of(const weir_bucket *bucket) {
+  const weir_path_room room =
+      weir_path_room_of(&bucket->plan, weir_path_shape(bucket->engine), bucket->n);
   const weir_engine *engine = bucket->engine;
   const uint64_t words[2] = {engine->turn, bucket->number};
-  return (weir_path_run){
-      .comm = engine->config.comm,
-      .plan = &bucket->plan,
-      .context = bucket->context,
-      .seed = weir_hash(WEIR_HASH_INIT, words, sizeof words),
-      .x = bucket->summed,
-      .error = bucket->lost,
-      .n = bucket->n,
-      .room = weir_path_room_of(&bucket->plan, weir_path_shape(engine), bucket->n),
-      .buffer = {bucket->blocks, bucket->blocks + bucket->stride},
-      .index = bucket->index,
-      .value = bucket->value,
-      .rounded = bucket->error,
-      .bytes = bucket->block_bytes[0],
-      .share = 1};
+  return (weir_path_run){.comm = engine->config.comm,
+                         .plan = &bucket->plan,
+                         .context = bucket->context,
+                         .seed = weir_hash(WEIR_HASH_INIT, words, sizeof words),
+                         .x = bucket->summed,
+                         .error = bucket->lost,
+                         .n = bucket->n,
+                         .room = room,
+                         .buffer = {bucket->blocks, bucket->blocks + room.bytes[0]},
+                         .index = bucket->index,
+                         .value = bucket->value,
+                         .rounded = bucket->error,
+                         .bytes = bucket->block_bytes[0],
+                         .share = 1};
 }
 
 weir_status weir_path_prepare(weir_bucket *bucket) {

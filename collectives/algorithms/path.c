@@ -25,8 +25,7 @@ typedef struct walk {
   weir_chunk range;
   weir_chunk whole[2]; /* as weir_path_held's */
   int place, host;     /* in its machine; the machine's */
-  size_t bytes;        /* of messages, in buffer[at] */
-  unsigned at;
+  size_t bytes;        /* of messages, in the buffer that held says */
   weir_site idle; /* between the steps there, for want of being the root; WEIR_SITES: it is not */
 } walk;
 
@@ -77,7 +76,8 @@ static weir_status choose(const walk *w, weir_chunk c, unsigned char *out, size_
   const weir_layout layout = {1, offset};
   float *const x = run->x + c.begin;
   size_t k = 0;
-  weir_codec_context_lend(run->context, run->buffer[1 - w->at], run->room.bytes);
+  weir_codec_context_lend(run->context, run->buffer[1 - w->held.at],
+                          run->room.bytes[1 - w->held.at]);
   weir_status status =
       w->codec->select(run->context, x, &layout, run->plan->cr, run->index, run->room.kept, &k);
   weir_codec_context_lend(run->context, NULL, 0);
@@ -95,12 +95,12 @@ static weir_status choose(const walk *w, weir_chunk c, unsigned char *out, size_
 /* One cell becomes one message; x is what that loses then. */
 static weir_status compress_cell(walk *w, size_t task, weir_chunk c, double *whole, double *lost) {
   weir_path_run *run = w->run;
-  unsigned char *const out = run->buffer[w->at] + w->bytes;
-  const size_t room = run->room.bytes - w->bytes;
+  unsigned char *const out = run->buffer[w->held.at] + w->bytes;
+  const size_t room = run->room.bytes[w->held.at] - w->bytes;
   if (c.count == 0) return WEIR_OK;
   if (room < sizeof(front))
     return weir_fail(WEIR_E_INTERNAL, "a path's messages take more than %zu bytes",
-                     run->room.bytes);
+                     run->room.bytes[w->held.at]);
   float *const x = run->x + c.begin;
   size_t bytes = 0;
   weir_hold_finite(x, c.count);
@@ -174,7 +174,8 @@ static weir_status decompress(walk *w) {
   weir_status status = WEIR_OK;
   front f;
   memset(run->x + w->range.begin, 0, w->range.count * sizeof *run->x);
-  for (size_t at = 0; status == WEIR_OK && next(run->buffer[w->at], w->bytes, &at, &f, &message);) {
+  for (size_t at = 0;
+       status == WEIR_OK && next(run->buffer[w->held.at], w->bytes, &at, &f, &message);) {
     const size_t offset[2] = {0, (size_t)f.count};
     const weir_layout layout = {1, offset};
     float *const to = run->x + f.begin;
@@ -276,8 +277,9 @@ static void close_ranks(walk *w, unsigned char *blocks, size_t stride, int size,
 static weir_status all_to_all(walk *w, weir_comm *group, weir_site place, size_t messages,
                               size_t *bytes) {
   const int size = weir_comm_size(group), rank = weir_comm_rank(group);
-  const size_t stride = w->run->room.bytes / (size_t)size;
-  unsigned char *const from = w->run->buffer[w->at], *const to = w->run->buffer[1 - w->at];
+  const size_t stride = weir_path_bytes(w->run->plan, &w->held) / (size_t)size;
+  unsigned char *const from = w->run->buffer[w->held.at], *const to =
+                                                              w->run->buffer[1 - w->held.at];
   const unsigned char *message;
   weir_status status = weir_comm_begin(group, NULL);
   for (int r = 0; r < size; r++) {
@@ -313,9 +315,9 @@ static weir_status all_to_all(walk *w, weir_comm *group, weir_site place, size_t
 static weir_status gather_messages(walk *w, weir_comm *group, weir_site place, bool root,
                                    bool parts, size_t messages, size_t *bytes) {
   const int size = weir_comm_size(group), rank = weir_comm_rank(group);
-  const size_t stride = w->run->room.bytes / (size_t)size;
-  unsigned char *const all = w->run->buffer[1 - w->at];
-  memcpy(all + (size_t)rank * stride, w->run->buffer[w->at], w->bytes);
+  const size_t stride = weir_path_bytes(w->run->plan, &w->held) / (size_t)size;
+  unsigned char *const all = w->run->buffer[w->held.at];
+  memcpy(all + (size_t)rank * stride, w->run->buffer[1 - w->held.at], w->bytes);
   bytes[rank] = w->bytes;
   weir_status status =
       root ? weir_gathers[WEIR_GATHER_DIRECT].run(group, 0, all, stride, bytes)
@@ -325,16 +327,15 @@ static weir_status gather_messages(walk *w, weir_comm *group, weir_site place, b
     if (r != rank)
       status = check(w, place, r, all + (size_t)r * stride, bytes[r],
                      parts ? part_of(w->range, size, r) : w->range, messages);
-  w->at = 1 - w->at;
   if (status == WEIR_OK) close_ranks(w, all, stride, size, bytes);
   return status;
 }
 
 static weir_status broadcast_messages(walk *w, weir_comm *group, weir_site place, size_t messages) {
-  const weir_status status =
-      weir_broadcast(group, 0, w->run->buffer[w->at], w->run->room.bytes, &w->bytes);
+  const weir_status status = weir_broadcast(group, 0, w->run->buffer[w->held.at],
+                                            w->run->room.bytes[w->held.at], &w->bytes);
   return status == WEIR_OK && weir_comm_rank(group) != 0
-             ? check(w, place, 0, w->run->buffer[w->at], w->bytes, w->range, messages)
+             ? check(w, place, 0, w->run->buffer[w->held.at], w->bytes, w->range, messages)
              : status;
 }
 
