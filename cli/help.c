@@ -3,6 +3,7 @@
 #include <string.h>
 #include <weir/plan.h>
 
+#include "base/path.h"
 #include "base/schemes.h"
 #include "cli.h"
 
@@ -54,8 +55,10 @@ GOptionEntry cli_option_scenario(char ***to) {
                         "SCENARIO"};
 }
 
+/* Of paths, those that compress. */
 static gboolean fit(uint32_t codec, uint32_t scheme, double cr) {
-  const weir_plan plan = {.codec = codec, .scheme = scheme, .cr = cr};
+  weir_plan plan = {.codec = codec, .scheme = scheme, .cr = cr};
+  if (scheme == WEIR_SCHEME_PATH && weir_path_parse("c.ag.d", &plan) != WEIR_OK) return FALSE;
   return weir_plan_check(&plan) == WEIR_OK;
 }
 

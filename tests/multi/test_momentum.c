@@ -125,8 +125,8 @@ Test(momentum, is_cut_off_where_something_was_sent) {
     const weir_plan plan = group_plan(arm, 0.25, 0);
     const weir_codec *codec = weir_codec_find(plan.codec);
     if (codec->select == NULL || plan.codec == WEIR_CODEC_SIDCO)
-      continue;                                      /* sidco need not see it */
-    if (plan.scheme == WEIR_SCHEME_HITOPK) continue; /* refused, see below */
+      continue;                            /* sidco need not see it */
+    if (group_hands_over(&plan)) continue; /* refused, see below */
     for (int trial = 0; trial < 2; trial++) {
       group g;
       group_run(&g, 4, masked, &(masking){arm, trial == 1});
@@ -141,7 +141,8 @@ Test(momentum, is_cut_off_where_something_was_sent) {
 Test(momentum, failed_steps_and_trials_leave_nothing_behind) {
   static course with, without;
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
-    if (group_plan(arm, 0.1, 0).scheme == WEIR_SCHEME_HITOPK) continue;
+    const weir_plan plan = group_plan(arm, 0.1, 0);
+    if (group_hands_over(&plan)) continue;
     with = (course){.arm = arm, .steps = 8, .failing = 3};
     with.actions[4] = with.actions[5] = WEIR_ACTION_TRIAL;
     with.actions[6] = WEIR_ACTION_SWITCH;
@@ -162,7 +163,8 @@ Test(momentum, failed_steps_and_trials_leave_nothing_behind) {
 Test(momentum, steps_that_fail_in_a_trial_leave_nothing_behind) {
   static course with, without;
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
-    if (group_plan(arm, 0.1, 0).scheme == WEIR_SCHEME_HITOPK) continue;
+    const weir_plan plan = group_plan(arm, 0.1, 0);
+    if (group_hands_over(&plan)) continue;
     with = (course){.arm = arm, .steps = 8, .failing = 4};
     with.actions[3] = WEIR_ACTION_TRIAL;
     with.actions[6] = WEIR_ACTION_SWITCH;

@@ -196,7 +196,7 @@ static weir_plan any_plan(weir_rng *rng, size_t arm, uint64_t id) {
   static const double cr[] = {0.02, 0.1, 0.45, 0.9};
   const weir_plan plan = group_plan(arm, cr[weir_rng_next(rng) % 4], id);
   /* Refused with momentum. */
-  return plan.scheme == WEIR_SCHEME_HITOPK ? group_plan(0, 1, id) : plan;
+  return group_hands_over(&plan) ? group_plan(0, 1, id) : plan;
 }
 
 /* Of the arm, whole or in buckets, of which the others are of any. */
