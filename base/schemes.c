@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/path.h"
+
 #define BIT(name) (UINT32_C(1) << WEIR_ALGORITHM_##name)
 /* Algorithms of a sum, on every transport; and those that go between machines. */
 #define SUMS                                                                          \
@@ -22,6 +24,7 @@ const weir_scheme_row weir_schemes[WEIR_SCHEME_COUNT] = {
     [WEIR_SCHEME_HITOPK] = {"hitopk", 0, 0, 0, 0, 0, WEIR_ALGORITHM_ANY},
     [WEIR_SCHEME_LOW_RANK] = {"dense", SUMS | BIT(NATIVE), LEVELS, INSIDE, 0, SUMS,
                               WEIR_ALGORITHM_RING},
+    [WEIR_SCHEME_PATH] = {"path", 0, 0, 0, 0, 0, WEIR_ALGORITHM_ANY},
 };
 
 static const char *const names[WEIR_ALGORITHM_COUNT] = {
@@ -67,7 +70,9 @@ uint32_t weir_inside_usual(uint32_t algorithm) {
 }
 
 bool weir_collective_legal(const weir_plan *plan) {
+  weir_path path;
   if (plan->scheme >= WEIR_SCHEME_COUNT) return false;
+  if (plan->scheme == WEIR_SCHEME_PATH) return weir_path_of(plan, &path) && plan->broadcast == 0;
   const weir_scheme_row *row = &weir_schemes[plan->scheme];
   if (plan->algorithm == WEIR_ALGORITHM_ANY) return plan->inside == 0 && plan->broadcast == 0;
   return weir_algorithm_in(row->algorithms, plan->algorithm) &&
@@ -79,6 +84,12 @@ bool weir_collective_legal(const weir_plan *plan) {
 /* --- names ------------------------------------------------------------------------------------ */
 
 void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_MAX]) {
+  weir_path path;
+  if (weir_path_of(plan, &path)) {
+    const int prefix = snprintf(text, WEIR_COLLECTIVE_TEXT_MAX, "path=");
+    (void)weir_path_format(&path, text + prefix, WEIR_COLLECTIVE_TEXT_MAX - (size_t)prefix);
+    return;
+  }
   const bool legal = weir_collective_legal(plan);
   const bool levels = legal && plan->inside != 0, list = legal && plan->broadcast != 0;
   const bool other = levels && plan->inside != weir_inside_usual(plan->algorithm);

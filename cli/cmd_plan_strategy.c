@@ -18,7 +18,7 @@ static const char description[] =
     "first. A star marks communication of compressed data; flat is all workers at once, intra\n"
     "and inter are inside and between machines. Without constraints there are 4341 options, as\n"
     "published (63 flat, 4278 hierarchical). Unsatisfiable constraints exit with 2.\n"
-    "--list-executed counts those that the engine has a plan for, and why not the others.\n"
+    "--list-executed counts those that the engine executes, and by which collective.\n"
     "\n"
     "Links are US,GBPS: one-way latency in microseconds and bandwidth in Gbit/s. All workers of a\n"
     "machine share its one link to the others. Compression costs A milliseconds an operation and\n"
@@ -38,8 +38,9 @@ static const char description[] =
     "--out writes the strategy that is shown as a table of buckets, which `weir run --policy\n"
     "groups:TABLE` executes. NAME of a codec is then CODEC:CR as in plans, and its RATIO is the\n"
     "planner's: dgc:0.01,0.02 keeps a hundredth at 8 bytes an element. Compression on the GPU\n"
-    "becomes that on the trainer's thread, on the CPU that on the session's. Only options that\n"
-    "the engine has plans for are tried; with --search published, any other exits with 2.\n"
+    "becomes that on the trainer's thread, on the CPU that on the session's; what follows the\n"
+    "first communication runs on the session's. Options that a codec does not go with are not\n"
+    "tried; with --search published they exit with 2.\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef struct strategy_arguments {
@@ -69,21 +70,21 @@ static int list_executed(const weir_option_limits *limits, gboolean json) {
   weir_executed e;
   const weir_status status = weir_options_executed(limits, &e);
   if (status != WEIR_OK) return plan_failed(command, status);
-  const size_t runs = e.obstacle[WEIR_OBSTACLE_NONE];
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
   cli_json_whole(builder, "count", (gint64)e.options);
-  cli_json_whole(builder, "executed", (gint64)runs);
-  if (!json) printf("%zu of %zu options are executed on host memory\n", runs, e.options);
+  cli_json_whole(builder, "executed", (gint64)e.options);
+  cli_json_whole(builder, "placed", (gint64)e.placed);
+  if (!json) printf("%zu of %zu options are executed on host memory\n", e.options, e.options);
   for (size_t i = 0; i < WEIR_EXECUTED && e.run[i] > 0; i++) {
     cli_json_whole(builder, e.collective[i], (gint64)e.run[i]);
     if (!json) printf("  %6zu  %s\n", e.run[i], e.collective[i]);
   }
-  if (!json) printf("%zu are not\n", e.options - runs);
-  for (int o = WEIR_OBSTACLE_NONE + 1; o < WEIR_OBSTACLES; o++) {
-    cli_json_whole(builder, weir_obstacle_text((weir_obstacle)o), (gint64)e.obstacle[o]);
-    if (!json) printf("  %6zu  %s\n", e.obstacle[o], weir_obstacle_text((weir_obstacle)o));
-  }
+  if (!json)
+    printf(
+        "%zu of them with every task at its place; the others place compression behind the first\n"
+        "communication on the GPU, and it runs on the session's thread\n",
+        e.placed);
   if (json) cli_json_print(builder);
   return WEIR_EXIT_DONE;
 }
@@ -311,7 +312,7 @@ int plan_strategy(int argc, char **argv) {
   const GOptionEntry entries[] = {
       {"list-options", 0, 0, G_OPTION_ARG_NONE, &a.list, "list and count the options", NULL},
       {"list-executed", 0, 0, G_OPTION_ARG_NONE, &a.executed,
-       "count the options that the engine has plans for, and say why not the others", NULL},
+       "count the options that the engine executes", NULL},
       {"machines", 0, 0, G_OPTION_ARG_INT, &a.machines, "machines (8)", "N"},
       {"per-machine", 0, 0, G_OPTION_ARG_INT, &a.per_machine, "workers in each (8)", "N"},
       {"intra", 0, 0, G_OPTION_ARG_STRING, &a.intra, "links inside a machine (10,1000)", "US,GBPS"},

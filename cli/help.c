@@ -3,6 +3,7 @@
 #include <string.h>
 #include <weir/plan.h>
 
+#include "base/path.h"
 #include "base/schemes.h"
 #include "cli.h"
 
@@ -54,8 +55,10 @@ GOptionEntry cli_option_scenario(char ***to) {
                         "SCENARIO"};
 }
 
+/* Of paths, those that compress. */
 static gboolean fit(uint32_t codec, uint32_t scheme, double cr) {
-  const weir_plan plan = {.codec = codec, .scheme = scheme, .cr = cr};
+  weir_plan plan = {.codec = codec, .scheme = scheme, .cr = cr};
+  if (scheme == WEIR_SCHEME_PATH && weir_path_parse("c.ag.d", &plan) != WEIR_OK) return FALSE;
   return weir_plan_check(&plan) == WEIR_OK;
 }
 
@@ -147,6 +150,12 @@ char *help_policies(const char *ending) {
       "COLLECTIVE is a scheme, whose algorithm is then the cheapest on the network as it\n"
       "is measured, or names the algorithm too:\n");
   for (uint32_t scheme = 0; scheme < WEIR_SCHEME_LOW_RANK; scheme++) add_scheme(text, scheme);
+  g_string_append(
+      text,
+      "      path=TASKS, one after the other, separated by dots: c compress, d decompress, ar\n"
+      "      all-reduce, rs reduce-scatter, r reduce, a2a all-to-all, g gather, ag all-gather, b\n"
+      "      broadcast; 1 or 2 communications among all, 3 or 4 inside of machines first and "
+      "last\n");
   g_string_append(text, "WIRE is how kept elements are written:");
   for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)
     g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");

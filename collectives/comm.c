@@ -129,6 +129,18 @@ weir_status weir_comm_refuse(weir_comm *comm, int sender, weir_status status) {
   return weir_fail(status, "rank %d sent a %s", sender, what);
 }
 
+weir_status weir_comm_gather_headers(weir_comm *comm, weir_headers *headers) {
+  if (weir_headers_bytes(headers) == 0) return WEIR_OK;
+  void *lengths = NULL;
+  const size_t ranks = (size_t)weir_comm_size(comm);
+  const weir_status status =
+      weir_comm_scratch(comm, WEIR_SCRATCH_B, ranks * sizeof(size_t), &lengths);
+  if (status != WEIR_OK) return status;
+  memset(lengths, 0, ranks * sizeof(size_t));
+  unsigned char nothing[1];
+  return weir_allgather(comm, nothing, 0, lengths, headers);
+}
+
 weir_status weir_comm_expect(weir_comm *comm, const weir_recv *recv, size_t recvs) {
   for (size_t i = 0; i < recvs; i++)
     if (recv[i].bytes != recv[i].capacity) {

@@ -54,6 +54,8 @@ weir_status weir_comm_expect(weir_comm *comm, const weir_recv *recv, size_t recv
 weir_status weir_comm_exchange(weir_comm *comm, const weir_send *send, size_t sends,
                                weir_recv *recv, size_t recvs);
 
+/* Headers of all ranks, in a small all-gather of their own; without headers nothing. */
+weir_status weir_comm_gather_headers(weir_comm *comm, weir_headers *headers);
 /* Address of rank's header; NULL without headers. */
 void *weir_headers_at(const weir_headers *headers, int rank);
 static inline size_t weir_headers_bytes(const weir_headers *headers) {

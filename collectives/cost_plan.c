@@ -4,6 +4,7 @@
 #include "base/schemes.h"
 #include "collectives/compressed.h"
 #include "collectives/cost.h"
+#include "collectives/path.h"
 #include "kernels/codec.h"
 #include "kernels/powersgd.h"
 
@@ -126,6 +127,7 @@ weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape s
   if (shape.ranks <= 1) return all;
   if (plan->scheme == WEIR_SCHEME_COMPRESSED) return compressed(plan, shape, elements, kept);
   if (plan->scheme == WEIR_SCHEME_HITOPK) return hitopk(plan, shape, elements);
+  if (plan->scheme == WEIR_SCHEME_PATH) return weir_cost_path(plan, shape, elements);
   const int count = parts_of(plan, elements, kept, parts);
   for (int i = 0; i < count; i++) {
     const weir_cost_terms one = part_terms(&parts[i], shape);
@@ -153,7 +155,8 @@ double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                            .deviation = link->deviation};
   double seconds = 0.0;
   part parts[PARTS];
-  const bool coded = plan->scheme == WEIR_SCHEME_COMPRESSED || plan->scheme == WEIR_SCHEME_HITOPK;
+  const bool coded = plan->scheme == WEIR_SCHEME_COMPRESSED || plan->scheme == WEIR_SCHEME_HITOPK ||
+                     plan->scheme == WEIR_SCHEME_PATH;
   const int count = shape.ranks > 1 && !coded ? parts_of(plan, elements, kept, parts) : 0;
   for (int i = 0; i < count; i++) {
     const weir_cost cost = part_cost(&parts[i], shape, link);

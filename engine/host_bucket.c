@@ -131,6 +131,7 @@ weir_status weir_host_compress(weir_bucket *bucket) {
   if (bucket->scheme == WEIR_SCHEME_SHARED) return prepare_shared(bucket);
   if (!bucket->whole) bucket->stopwatch->elements += bucket->n;
   if (bucket->thin) return project(bucket);
+  if (bucket->scheme == WEIR_SCHEME_PATH) return weir_path_prepare(bucket);
   if (bucket->scheme == WEIR_SCHEME_GATHER)
     return bucket->codec->encode != NULL ? send_encoded(bucket) : send_selection(bucket);
   if (bucket->whole && bucket->lost != NULL) memset(bucket->lost, 0, bucket->n * sizeof(float));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collectives/collective.h"
+#include "collectives/path.h"
 #include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"
 
@@ -11,23 +12,29 @@
 
 static size_t stride_of(size_t bytes) { return bytes / 16 * 16 + 32; }
 
-weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, int ranks, size_t n,
-                                     size_t kept) {
+weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, weir_group_shape shape,
+                                     size_t n, size_t kept) {
+  const size_t ranks = (size_t)shape.ranks;
   const weir_codec *codec = weir_codec_find(plan->codec);
   const weir_wire_format format = (weir_wire_format)plan->wire;
   weir_bucket_room room = {0};
   if (scheme == WEIR_SCHEME_LOW_RANK) {
     room.values = kept;
+  } else if (scheme == WEIR_SCHEME_PATH) {
+    const weir_path_room path = weir_path_room_of(plan, shape, n);
+    room.indices = room.values = room.errors = path.kept;
+    room.messages = 1;
+    room.stride = path.bytes[0] + path.bytes[1];
   } else if (scheme == WEIR_SCHEME_GATHER && codec->encode != NULL) {
-    room.messages = (size_t)ranks;
+    room.messages = ranks;
     room.stride = stride_of(kept);
   } else if (scheme == WEIR_SCHEME_GATHER || scheme == WEIR_SCHEME_SHARED) {
     const bool gathers = scheme == WEIR_SCHEME_GATHER;
     room.indices = kept;
     /* VAR's root is found there. */
-    room.values = codec->by_variance && kept < (size_t)ranks ? (size_t)ranks : kept;
+    room.values = codec->by_variance && kept < ranks ? ranks : kept;
     room.errors = gathers && format < WEIR_WIRE_AUTO_BF16 ? 0 : kept;
-    room.messages = gathers ? (size_t)ranks : 1;
+    room.messages = gathers ? ranks : 1;
     room.stride = stride_of(weir_wire_bound(n, kept, format));
   }
   return room;
@@ -76,6 +83,23 @@ static double hitopk_scratch(const weir_plan *plan, const weir_memory_form *form
   return 12.0 * kept + 4.0 * share + form->hosts * (message + inside * (message + 8.0));
 }
 
+/* What sums of floats come in, of each communicator. */
+static double path_scratch(const weir_plan *plan, const weir_memory_form *form, size_t n) {
+  const weir_group_shape shape = {form->ranks, form->hosts, false};
+  double bytes = 0.0;
+  weir_path path;
+  if (!weir_path_of(plan, &path)) return 0.0;
+  weir_path_held held = weir_path_begins(shape, n);
+  for (size_t i = 0; i < path.count; i++) {
+    const unsigned task = path.step[i].task;
+    const int ranks = weir_path_group(shape, (weir_site)path.step[i].place);
+    if ((task == WEIR_TASK_COMM || task == WEIR_TASK_COMM1) && ranks > 1)
+      bytes += 4.0 * ceil((double)held.elements / (path.step[i].routine != 0 ? 1 : ranks));
+    weir_path_advance(&path, i, shape, &held);
+  }
+  return bytes;
+}
+
 static double collective_scratch(const weir_plan *plan, uint32_t scheme,
                                  const weir_memory_form *form, size_t n, size_t kept) {
   const weir_plan named = weir_plan_usual(plan);
@@ -85,19 +109,20 @@ static double collective_scratch(const weir_plan *plan, uint32_t scheme,
   weir_sum sum;
   if (form->ranks < 2) return 0.0;
   if (scheme == WEIR_SCHEME_HITOPK) return hitopk_scratch(plan, form, (double)n);
+  if (scheme == WEIR_SCHEME_PATH) return path_scratch(plan, form, n);
   if (scheme == WEIR_SCHEME_COMPRESSED)
     return plan->inside != 0 ? 4.0 * ceil((double)n * form->hosts / form->ranks) : 0.0;
   if (scheme == WEIR_SCHEME_GATHER || rounded || !weir_sum_of(&named, &sum)) return 0.0;
   return levels_scratch(&sum, form, summed);
 }
 
-/* Candidates lie where the sum will be, as far as they have room there; drawing and decoding mark
- * an element by a bit. */
+/* Candidates lie where the sum will be, or a path's messages, as far as they have room there; drawing
+ * and decoding mark an element by a bit. */
 static double codec_scratch(const weir_codec *codec, const weir_memory_form *form, size_t n,
-                            size_t kept) {
+                            size_t kept, double lent) {
   const double list = (double)weir_select_room(codec, n, kept, form->threads);
   const bool marks = codec->select != NULL || codec->draw != NULL;
-  return (list > 4.0 * (double)n ? list : 0.0) + (marks ? (double)n / 8 : 0.0);
+  return (list > lent ? list : 0.0) + (marks ? (double)n / 8 : 0.0);
 }
 
 /* --- a plan ----------------------------------------------------------------------------------- */
@@ -132,8 +157,11 @@ static double buffers(const weir_plan *plan, uint32_t scheme, const weir_memory_
 double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, size_t elements,
                         size_t kept) {
   const uint32_t scheme = scheme_of(plan, form, elements, kept);
-  const weir_bucket_room room = weir_bucket_room_of(plan, scheme, form->ranks, elements, kept);
+  const weir_group_shape shape = {form->ranks, form->hosts, false};
+  const weir_bucket_room room = weir_bucket_room_of(plan, scheme, shape, elements, kept);
   return buffers(plan, scheme, form, elements, kept) + room_bytes(&room, plan, scheme) +
          collective_scratch(plan, scheme, form, elements, kept) +
-         codec_scratch(weir_codec_find(plan->codec), form, elements, kept);
+         codec_scratch(
+             weir_codec_find(plan->codec), form, elements, kept,
+             scheme == WEIR_SCHEME_PATH ? (double)room.stride / 2 : 4.0 * (double)elements);
 }

@@ -11,9 +11,9 @@ typedef struct weir_bucket_room {
   size_t indices, values, errors;
   size_t messages, stride; /* so many, of so many bytes each */
 } weir_bucket_room;
-/* n elements; kept as in weir_cost_plan. */
-weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, int ranks, size_t n,
-                                     size_t kept);
+/* n elements; kept as in weir_cost_plan; hosts: as ranks where machines differ. */
+weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, weir_group_shape shape,
+                                     size_t n, size_t kept);
 
 /* In which group of ranks, and how, a plan is run. */
 typedef struct weir_memory_form {

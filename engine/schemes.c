@@ -9,6 +9,7 @@ static weir_exchange_fn *const exchanges[WEIR_SCHEME_COUNT] = {
     [WEIR_SCHEME_COMPRESSED] = weir_exchange_compressed,
     [WEIR_SCHEME_HITOPK] = weir_exchange_hitopk,
     [WEIR_SCHEME_LOW_RANK] = weir_exchange_lowrank,
+    [WEIR_SCHEME_PATH] = weir_exchange_path,
 };
 
 weir_status weir_scheme_run(weir_bucket *bucket, weir_headers *headers) {
@@ -35,6 +36,16 @@ static weir_status check_hitopk(const weir_bucket *bucket) {
   return WEIR_OK;
 }
 
+static weir_status check_path(const weir_bucket *bucket) {
+  char name[WEIR_COLLECTIVE_TEXT_MAX];
+  if (bucket->engine->config.momentum == 0 || bucket->codec->select == NULL) return WEIR_OK;
+  weir_plan_collective(&bucket->plan, name);
+  return weir_fail(WEIR_E_UNSUPPORTED,
+                   "%s of %s goes without momentum correction: what was sent of a rank's gradient "
+                   "is not known to it where sums are compressed",
+                   name, bucket->codec->name);
+}
+
 weir_status weir_scheme_on_device(const weir_plan *plan) {
   char name[WEIR_COLLECTIVE_TEXT_MAX];
   if (!weir_codecs[plan->codec]->device)
@@ -43,7 +54,9 @@ weir_status weir_scheme_on_device(const weir_plan *plan) {
   if (plan->bucket_log2 != 0)
     return weir_fail(WEIR_E_UNSUPPORTED, "a device runs %s in buckets of 128 elements alone",
                      weir_codecs[plan->codec]->name);
-  if (plan->scheme != WEIR_SCHEME_HITOPK && plan->scheme != WEIR_SCHEME_COMPRESSED) return WEIR_OK;
+  if (plan->scheme != WEIR_SCHEME_HITOPK && plan->scheme != WEIR_SCHEME_COMPRESSED &&
+      plan->scheme != WEIR_SCHEME_PATH)
+    return WEIR_OK;
   weir_plan_collective(plan, name);
   return weir_fail(WEIR_E_UNSUPPORTED, "collective %s does not run on a device yet", name);
 }
@@ -66,6 +79,7 @@ weir_status weir_scheme_find(weir_bucket *bucket) {
   if (bucket->engine->config.devices && weir_scheme_on_device(&plan) != WEIR_OK)
     return WEIR_E_UNSUPPORTED;
   if (plan.scheme == WEIR_SCHEME_HITOPK) return check_hitopk(bucket);
+  if (plan.scheme == WEIR_SCHEME_PATH) return check_path(bucket);
   if (plan.scheme == WEIR_SCHEME_GATHER) return WEIR_OK;
   if (plan.scheme != WEIR_SCHEME_COMPRESSED) return find_sum(bucket, &plan);
   bucket->compressed = weir_compressed_of(&plan);

@@ -26,8 +26,8 @@ static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
 /* Places a bucket's buffers from *at on.  base: the arena, NULL to learn its size only. */
 static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
   const size_t ranks = (size_t)bucket->engine->size;
-  const weir_bucket_room room =
-      weir_bucket_room_of(&bucket->plan, bucket->scheme, (int)ranks, bucket->n, bucket->kept);
+  const weir_bucket_room room = weir_bucket_room_of(
+      &bucket->plan, bucket->scheme, weir_path_shape(bucket->engine), bucket->n, bucket->kept);
   size_t index, value, error, blocks, bytes;
   if (!part(at, room.indices, sizeof *bucket->index, &index) ||
       !part(at, room.values, sizeof *bucket->value, &value) ||

@@ -238,11 +238,16 @@ void weir_checkpoint_restore(weir_engine *engine);
 /* Runs a bucket's collectives, so that the backend can publish the sum. */
 typedef weir_status weir_exchange_fn(weir_bucket *bucket, weir_headers *headers);
 weir_exchange_fn weir_exchange_dense, weir_exchange_gather, weir_exchange_shared,
-    weir_exchange_compressed, weir_exchange_hitopk, weir_exchange_lowrank;
+    weir_exchange_compressed, weir_exchange_hitopk, weir_exchange_lowrank, weir_exchange_path;
 weir_status weir_scheme_run(weir_bucket *bucket, weir_headers *headers);
 /* Set a bucket's scheme and rows by its plan.  WEIR_E_UNSUPPORTED when this group of
  * ranks, or the transport below it, cannot run that. */
 weir_status weir_scheme_find(weir_bucket *bucket);
+
+/* What a path does before its first communication. */
+weir_status weir_path_prepare(weir_bucket *bucket);
+/* How many ranks on how many machines, as paths see them: those that differ count as one a rank. */
+weir_group_shape weir_path_shape(const weir_engine *engine);
 
 /* What an encoder draws from. */
 uint64_t weir_gather_seed(const weir_bucket *bucket);

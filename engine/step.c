@@ -6,7 +6,7 @@
  *                compress  select, encode or project; what is sent is taken off e
  *                drain     the buckets before it are through (lanes.c)
  *                header      this rank's telemetry
- *                exchange  the bucket's scheme (gather.c, shared.c, dense.c, lowrank.c)
+ *                exchange  the bucket's scheme (gather.c, shared.c, dense.c, lowrank.c, path.c)
  *                check     what all ranks' headers say
  *                publish   average into the submitted buffers
  *                commit    e becomes the residual; what else the next step starts from

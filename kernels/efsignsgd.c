@@ -71,7 +71,8 @@ const weir_codec weir_codec_efsignsgd = {
     .id = WEIR_CODEC_EFSIGNSGD,
     .name = "efsignsgd",
     .description = "sign times mean magnitude (EF-signSGD, algorithm 1)",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
+               WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {1, 1},
     .by_tensor = true,
     .rereads = 1,

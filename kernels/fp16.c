@@ -66,7 +66,8 @@ const weir_codec weir_codec_fp16 = {
     .id = WEIR_CODEC_FP16,
     .name = "fp16",
     .description = "every element as IEEE half precision",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
+               WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {16, 16},
     .device = true,
     .kept = weir_none_kept,

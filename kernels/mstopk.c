@@ -95,7 +95,8 @@ const weir_codec weir_codec_mstopk = {
     .id = WEIR_CODEC_MSTOPK,
     .name = "mstopk",
     .description = "threshold search over the whole gradient (MSTopK, algorithm 1)",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_HITOPK),
+    .schemes =
+        WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_HITOPK) | WEIR_WITH(WEIR_SCHEME_PATH),
     .wires = WEIR_WIRES_ALL,
     .device = true,
     .kept = weir_topk_kept,

@@ -89,7 +89,8 @@ const weir_codec weir_codec_onebit = {
     .id = WEIR_CODEC_ONEBIT,
     .name = "onebit",
     .description = "sign and the mean of either sign (1-bit SGD, Seide et al. 2014)",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
+               WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {1, 1},
     .by_tensor = true,
     .device = true,

@@ -8,6 +8,7 @@
 #include <weir/plan.h>
 
 #include "base/base.h"
+#include "base/path.h"
 #include "base/schemes.h"
 #include "kernels/codec.h"
 
@@ -48,8 +49,13 @@ static weir_status check_scheme(const weir_codec *codec, const weir_plan *plan) 
   if (codec->rounds && plan->algorithm == WEIR_ALGORITHM_NATIVE)
     return weir_fail(WEIR_E_INVALID, "native sums fp32: what %s loses there could not be kept",
                      codec->name);
-  if (codec->schemes >> plan->scheme & 1) return WEIR_OK;
   weir_plan_collective(plan, name);
+  if (codec->schemes >> plan->scheme & 1) {
+    weir_path path;
+    if (!weir_path_of(plan, &path) || weir_path_compresses(&path) != codec->dense) return WEIR_OK;
+    return weir_fail(WEIR_E_INVALID, "%s %s, which is not for codec %s", name,
+                     codec->dense ? "compresses" : "does not compress", codec->name);
+  }
   list_names(scheme_name, WEIR_SCHEME_COUNT, codec->schemes, expected, sizeof expected);
   return weir_fail(WEIR_E_INVALID, "codec %s goes with %s, by any algorithm, not %s", codec->name,
                    expected, name);
@@ -133,6 +139,8 @@ static bool look_up(const char *(*name)(uint32_t), uint32_t count, const char *t
   return false;
 }
 
+static const char path_name[] = "path=";
+enum { PATH_NAME = sizeof path_name - 1 };
 static const char bucket_name[] = "bucket=";
 enum { BUCKET_NAME = sizeof bucket_name - 1 };
 
@@ -176,12 +184,14 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
     return weir_fail(WEIR_E_PARSE, "plan '%s': unknown codec (%s)", text, known);
   }
   const weir_codec *codec = weir_codecs[p.codec];
-  char collective[WEIR_COLLECTIVE_TEXT_MAX] = "";
+  char collective[2 * WEIR_COLLECTIVE_TEXT_MAX] = "";
   if (length[2] < sizeof collective) memcpy(collective, field[2], length[2]);
-  if (!weir_collective_parse(collective, codec->low_rank, &p))
+  if (strncmp(collective, path_name, PATH_NAME) == 0) {
+    if (weir_path_parse(collective + PATH_NAME, &p) != WEIR_OK) return WEIR_E_PARSE;
+  } else if (!weir_collective_parse(collective, codec->low_rank, &p))
     return weir_fail(
         WEIR_E_PARSE,
-        "plan '%s': unknown collective (hitopk, or ag, dense, art or compressed alone; "
+        "plan '%s': unknown collective (hitopk, path=TASKS, or ag, dense, art or compressed alone; "
         "ag- with bruck, ring or doubling; sra, hier-sra, compressed- with ring or "
         "tree; native; dense- or art- with ring, tree, halving, double-tree, torus, "
         "star, doubling, direct, hier-ring, hier-tree, hier-halving or "

@@ -281,7 +281,8 @@ const weir_codec weir_codec_qsgd = {
     .id = WEIR_CODEC_QSGD,
     .name = "qsgd",
     .description = "buckets on a grid, stochastic rounding (QSGD; CGX, section 4)",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
+               WEIR_WITH(WEIR_SCHEME_PATH),
     .usual = WEIR_WITH(WEIR_SCHEME_COMPRESSED),
     .bits = {2, 8},
     .qsgd = &plain,
@@ -298,7 +299,8 @@ const weir_codec weir_codec_qsgd_nearest = {
     .id = WEIR_CODEC_QSGD_NEAREST,
     .name = "qsgd-nearest",
     .description = "qsgd with rounding to the nearest value (CGX, section 4)",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
+               WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {2, 8},
     .qsgd = &nearest,
     .device = true,
@@ -314,7 +316,8 @@ const weir_codec weir_codec_qsgd_l2 = {
     .id = WEIR_CODEC_QSGD_L2,
     .name = "qsgd-l2",
     .description = "qsgd on a grid from the bucket's L2 norm (QSGD, section 3.1)",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
+               WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {4, 8},
     .qsgd = &l2,
     .device = true,
@@ -330,7 +333,8 @@ const weir_codec weir_codec_qsgd_l2_nearest = {
     .id = WEIR_CODEC_QSGD_L2_NEAREST,
     .name = "qsgd-l2-nearest",
     .description = "qsgd-l2 with rounding to the nearest value",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
+               WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {4, 8},
     .qsgd = &l2_nearest,
     .device = true,

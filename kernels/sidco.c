@@ -194,7 +194,8 @@ const weir_codec weir_codec_sidco = {
     .id = WEIR_CODEC_SIDCO,
     .name = "sidco",
     .description = "threshold of a tail fitted in stages (SIDCo-E)",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_HITOPK),
+    .schemes =
+        WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_HITOPK) | WEIR_WITH(WEIR_SCHEME_PATH),
     .wires = WEIR_WIRES_ALL,
     .device = true,
     .kept = weir_topk_kept,

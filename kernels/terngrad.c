@@ -120,7 +120,8 @@ const weir_codec weir_codec_terngrad = {
     .id = WEIR_CODEC_TERNGRAD,
     .name = "terngrad",
     .description = "-s, 0 or s per element (TernGrad, algorithm 1)",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
+               WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {2, 2},
     .by_tensor = true,
     .rereads = 1, /* its third pass is held up by arithmetic */

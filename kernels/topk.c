@@ -16,7 +16,8 @@ const weir_codec weir_codec_topk = {
     .id = WEIR_CODEC_TOPK,
     .name = "topk",
     .description = "exact top-k of the whole gradient",
-    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_HITOPK),
+    .schemes =
+        WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_HITOPK) | WEIR_WITH(WEIR_SCHEME_PATH),
     .usual = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_HITOPK),
     .wires = WEIR_WIRES_ALL,
     .ahead = true,

@@ -132,9 +132,9 @@ weir_colour weir_colour_of(const char *collective) {
   static const struct {
     const char *prefix;
     int hue, saturation;
-  } family[] = {{"dense", 210, 55},     {"ag", 26, 74},   {"art", 150, 45},
-                {"hitopk", 350, 42},    {"sra", 277, 32}, {"hier-sra", 277, 32},
-                {"compressed", 290, 30}};
+  } family[] = {{"dense", 210, 55},      {"ag", 26, 74},   {"art", 150, 45},
+                {"hitopk", 350, 42},     {"sra", 277, 32}, {"hier-sra", 277, 32},
+                {"compressed", 290, 30}, {"path=", 60, 55}};
   static const char *const algorithm[] = {"-ring",  "-star",        "-halving",
                                           "-torus", "-double-tree", "-tree"};
   static const int lightness[] = {34, 60, 44, 50, 68, 58};

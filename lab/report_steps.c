@@ -80,9 +80,9 @@ static void set_number(weir_report_place *place, const struct column *column, co
 
 static void set_name(weir_report_place *place, const struct column *column, const char *text,
                      const char **to) {
-  const char *const allowed = "abcdefghijklmnopqrstuvwxyz0123456789-";
+  const char *const allowed = "abcdefghijklmnopqrstuvwxyz0123456789-+=.";
   const size_t length = strlen(text);
-  if (!length || length > 32 || strspn(text, allowed) != length)
+  if (!length || length >= WEIR_COLLECTIVE_TEXT_MAX || strspn(text, allowed) != length)
     weir_report_refuse(place, "%s is '%.80s', expected a name", column->name, text);
   *to = g_intern_string(place->status ? "" : text);
 }

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "collectives/collective.h"
 #include "collectives/cost.h"
+#include "collectives/path.h"
 
 enum { MOST_MACHINES = 65536, MOST_CORES = 64 };
 
@@ -45,22 +46,6 @@ typedef struct held {
   bool compressed;
   double flows; /* workers of a machine that talk to other machines */
 } held;
-
-static weir_cost_terms terms_of(weir_task task, size_t routine, int n, double message) {
-  switch (task) {
-    case WEIR_TASK_COMM1:
-      return routine ? weir_cost_reduce(WEIR_REDUCE_BINOMIAL, n, message)
-                     : weir_cost_reduce_scatter(WEIR_REDUCE_SCATTER_RING, n, message);
-    case WEIR_TASK_COMM1_COMP:
-      return routine ? weir_cost_gather(WEIR_GATHER_DIRECT, n, message)
-                     : weir_cost_exchange(n, n - 1, message / n);
-    case WEIR_TASK_COMM2:
-    case WEIR_TASK_COMM2_COMP:
-      return routine ? weir_cost_broadcast(WEIR_BROADCAST_BINOMIAL, n, message)
-                     : weir_cost_allgather(WEIR_ALLGATHER_RING, n, message);
-    default: return weir_cost_allgather(WEIR_ALLGATHER_RING, n, message);
-  }
-}
 
 static double allreduce_seconds(int n, double message, double alpha, double beta) {
   const weir_cost_terms ring = weir_cost_allreduce(WEIR_ALLREDUCE_RING, n, message);
@@ -103,7 +88,7 @@ static weir_op communication(const weir_cluster *c, double ratio, weir_task task
   if (task == WEIR_TASK_COMM) {
     op.seconds = allreduce_seconds(n, message, alpha, beta);
   } else {
-    const weir_cost_terms terms = terms_of(task, routine, n, message);
+    const weir_cost_terms terms = weir_cost_path_task(task, (unsigned)routine, n, message);
     op.seconds = weir_cost_seconds(&terms, alpha, beta);
   }
   after(task, routine, site, n, (double)c->per_machine, h);

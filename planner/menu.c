@@ -32,7 +32,7 @@ static bool executes(const weir_cluster *cluster, const weir_option *option, siz
 static void add_entry(void *user, const weir_option *option) {
   gather *g = user;
   weir_menu *menu = g->menu;
-  const bool compressed = weir_option_compresses(option);
+  const bool compressed = weir_path_compresses(option);
   if (!compressed && g->codec != 0) return; /* once is enough */
   if (compressed && !(g->codecs >> g->codec & 1)) return;
   if (!compressed && g->cpu_pass) return;

@@ -5,37 +5,9 @@
 
 #include "base/base.h"
 
-typedef enum role { WHOLE, FIRST, SECOND } role;
-
-/* The communications of one scheme, in order. */
-typedef struct scheme {
-  bool hierarchical, divisible;
-  size_t count;
-  struct {
-    weir_site place;
-    role role;
-  } slot[4];
-} scheme;
-
-static const scheme schemes[] = {
-    {false, false, 1, {{WEIR_SITE_FLAT, WHOLE}}},
-    {false, true, 2, {{WEIR_SITE_FLAT, FIRST}, {WEIR_SITE_FLAT, SECOND}}},
-    {true,
-     false,
-     3,
-     {{WEIR_SITE_INTRA, FIRST}, {WEIR_SITE_INTER, WHOLE}, {WEIR_SITE_INTRA, SECOND}}},
-    {true,
-     true,
-     4,
-     {{WEIR_SITE_INTRA, FIRST},
-      {WEIR_SITE_INTER, FIRST},
-      {WEIR_SITE_INTER, SECOND},
-      {WEIR_SITE_INTRA, SECOND}}},
-};
-
 typedef struct walk {
   const weir_option_limits *limits;
-  const scheme *scheme;
+  const weir_path_form *form;
   weir_option option;
   size_t compressions;
   uint8_t pair[WEIR_SITES]; /* routine of the first step there */
@@ -60,17 +32,15 @@ static void finish(walk *w) {
 
 /* The communication itself; a second step has the routine that pairs with its first. */
 static void communicate(walk *w, size_t slot, bool compressed) {
-  static const weir_task tasks[][2] = {{WEIR_TASK_COMM, WEIR_TASK_COMM_COMP},
-                                       {WEIR_TASK_COMM1, WEIR_TASK_COMM1_COMP},
-                                       {WEIR_TASK_COMM2, WEIR_TASK_COMM2_COMP}};
-  const weir_site place = w->scheme->slot[slot].place;
-  const role part = w->scheme->slot[slot].role;
-  const uint8_t low = part == SECOND ? w->pair[place] : 0;
-  const uint8_t high = part == FIRST ? 1 : low;
+  const weir_site place = w->form->hop[slot].place;
+  const weir_role role = w->form->hop[slot].role;
+  const weir_task task = weir_path_task(role, compressed);
+  const uint8_t low = role == WEIR_ROLE_SECOND ? w->pair[place] : 0;
+  const uint8_t high = role == WEIR_ROLE_FIRST ? 1 : low;
   for (uint8_t routine = low; routine <= high; routine++) {
-    if (w->limits->never >> (2 * tasks[part][compressed] + routine) & 1) continue;
-    if (part == FIRST) w->pair[place] = routine;
-    put(w, tasks[part][compressed], place, routine);
+    if (w->limits->never >> (2 * task + routine) & 1) continue;
+    if (role == WEIR_ROLE_FIRST) w->pair[place] = routine;
+    put(w, task, place, routine);
     before(w, slot + 1, compressed);
     w->option.count--;
   }
@@ -94,7 +64,7 @@ static void compress(walk *w, size_t slot) {
 
 /* All that may happen before this slot's communication, or after the last one. */
 static void before(walk *w, size_t slot, bool compressed) {
-  const bool last = slot == w->scheme->count;
+  const bool last = slot == w->form->hops;
   if (!last) communicate(w, slot, compressed);
   if (!compressed) {
     if (last)
@@ -120,10 +90,10 @@ weir_status weir_options_visit(const weir_option_limits *limits,
                                void (*visit)(void *user, const weir_option *option), void *user,
                                size_t *count) {
   walk w = {.limits = limits, .visit = visit, .user = user};
-  for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
-    w.scheme = &schemes[i];
-    if (w.scheme->hierarchical ? limits->no_hierarchical : limits->no_flat) continue;
-    if (w.scheme->divisible ? limits->no_divisible : limits->no_indivisible) continue;
+  for (size_t i = 0; i < WEIR_PATH_HOPS; i++) {
+    w.form = &weir_path_forms[i];
+    if (w.form->hops > 2 ? limits->no_hierarchical : limits->no_flat) continue;
+    if (w.form->hops % 2 == 0 ? limits->no_divisible : limits->no_indivisible) continue;
     before(&w, 0, false);
   }
   *count = w.count;
@@ -131,12 +101,6 @@ weir_status weir_options_visit(const weir_option_limits *limits,
                  : weir_fail(WEIR_E_INVALID,
                              "the constraints leave no option: expected at least "
                              "one scheme, and CPU or GPU to compress on");
-}
-
-bool weir_option_compresses(const weir_option *option) {
-  for (size_t i = 0; i < option->count; i++)
-    if (option->step[i].task == WEIR_TASK_COMP) return true;
-  return false;
 }
 
 const char *weir_routine_name(weir_task task, size_t routine) {

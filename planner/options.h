@@ -22,37 +22,12 @@
 #include <stdint.h>
 #include <weir/status.h>
 
-typedef enum weir_task {
-  WEIR_TASK_COMP,
-  WEIR_TASK_DECOMP,
-  WEIR_TASK_COMM,       /* indivisible, uncompressed: all-reduce */
-  WEIR_TASK_COMM1,      /* first step, uncompressed: reduce-scatter or reduce */
-  WEIR_TASK_COMM2,      /* second step, uncompressed: all-gather or broadcast */
-  WEIR_TASK_COMM_COMP,  /* indivisible, compressed: all-gather */
-  WEIR_TASK_COMM1_COMP, /* first step, compressed: all-to-all or gather */
-  WEIR_TASK_COMM2_COMP, /* second step, compressed: all-gather or broadcast */
-  WEIR_TASKS
-} weir_task;
+#include "base/path.h"
 
-typedef enum weir_site {
-  WEIR_SITE_GPU,
-  WEIR_SITE_CPU,
-  WEIR_SITE_FLAT, /* all workers at once, over the links between machines */
-  WEIR_SITE_INTRA,
-  WEIR_SITE_INTER,
-  WEIR_SITES
-} weir_site;
+enum { WEIR_OPTION_TASKS = WEIR_PATH_TASKS };
 
-enum { WEIR_OPTION_TASKS = 12 };
-
-typedef struct weir_option {
-  size_t count;
-  struct {
-    uint8_t task;    /* weir_task */
-    uint8_t place;   /* weir_site: GPU or CPU for (de)compression, else the links */
-    uint8_t routine; /* of the two in a task's row: 0 or 1 */
-  } step[WEIR_OPTION_TASKS];
-} weir_option;
+/* A path with a place for every compression and decompression. */
+typedef weir_path weir_option;
 
 /* What the user rules out.  All zero: nothing. */
 typedef struct weir_option_limits {
@@ -71,8 +46,6 @@ weir_status weir_options_visit(const weir_option_limits *limits,
 
 /* The name of a task's routine: "reduce-scatter", "all-gather*"; the star: of compressed data. */
 const char *weir_routine_name(weir_task task, size_t routine);
-
-bool weir_option_compresses(const weir_option *option);
 
 /* "comp(gpu) all-to-all/inter ..." into text; returns the length it has or would have. */
 size_t weir_option_text(const weir_option *option, char *text, size_t capacity);

@@ -257,12 +257,12 @@ static weir_status algorithm2(published *p, double *seconds) {
 
 static void take_compressed(void *user, const weir_option *option) {
   published *p = user;
-  if (weir_option_compresses(option)) p->options[p->gpu_count++] = *option;
+  if (weir_path_compresses(option)) p->options[p->gpu_count++] = *option;
 }
 
 static void take_uncompressed(void *user, const weir_option *option) {
   published *p = user;
-  if (!weir_option_compresses(option)) p->options[p->count++] = *option;
+  if (!weir_path_compresses(option)) p->options[p->count++] = *option;
 }
 
 /* C_gpu, then the uncompressed options. */

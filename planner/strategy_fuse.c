@@ -107,7 +107,7 @@ static void fastest(void *user, const weir_option *option) {
   const double gpu = cost_on(ops, count, WEIR_ON_COMPUTE), cpu = cost_on(ops, count, WEIR_ON_CPU);
   const double all =
       gpu + cpu + cost_on(ops, count, WEIR_ON_INTRA) + cost_on(ops, count, WEIR_ON_INTER);
-  const size_t kind = !weir_option_compresses(option) ? 0 : cpu > 0.0 ? 2 : 1;
+  const size_t kind = !weir_path_compresses(option) ? 0 : cpu > 0.0 ? 2 : 1;
   if (all >= best->least[kind]) return;
   best->least[kind] = all;
   best->option[kind] = *option;

@@ -210,19 +210,6 @@ static weir_status exchange(hitopk *h) {
   return status;
 }
 
-/* Headers of all ranks, in a small all-gather of their own. */
-static weir_status gather_headers(weir_comm *comm, weir_headers *headers) {
-  if (weir_headers_bytes(headers) == 0) return WEIR_OK;
-  void *lengths = NULL;
-  const size_t ranks = (size_t)weir_comm_size(comm);
-  const weir_status status =
-      weir_comm_scratch(comm, WEIR_SCRATCH_B, ranks * sizeof(size_t), &lengths);
-  if (status != WEIR_OK) return status;
-  memset(lengths, 0, ranks * sizeof(size_t));
-  unsigned char nothing[1];
-  return weir_allgather(comm, nothing, 0, lengths, headers);
-}
-
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, float *velocity, size_t n,
                         float *sum, weir_hitopk_told *told, weir_headers *headers) {
@@ -259,7 +246,7 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
   if (status == WEIR_OK) status = exchange(&h);
   if (status != WEIR_OK) return status;
   if (told) *told = h.told;
-  return gather_headers(comm, headers);
+  return weir_comm_gather_headers(comm, headers);
 }
 
 /* Between machines, and inside of one at the end. */

@@ -15,7 +15,8 @@
  * - sidco: Abdelmoniem et al., "An Efficient Statistical-based Gradient Compression Technique for
  *   Distributed Training Systems"
  * - terngrad, onebit, efsignsgd: Wen et al. 2017; Seide et al. 2014; Karimireddy et al. 2019
- * - powersgd: Vogels et al., "PowerSGD" */
+ * - powersgd: Vogels et al., "PowerSGD"
+ * - path=: Wang et al., "ByteComp: Revisiting Gradient Compression in Distributed Training" */
 #ifndef WEIR_PLAN_H
 #define WEIR_PLAN_H
 
@@ -72,7 +73,8 @@ typedef enum weir_scheme_id {
   WEIR_SCHEME_HITOPK = 4,     /* "hitopk":     sums inside machines, their top-k between machines
                                  (HiTopKComm) */
   WEIR_SCHEME_LOW_RANK = 5,   /* "dense":      two thin matrices are summed, one after the other */
-  WEIR_SCHEME_COUNT = 6
+  WEIR_SCHEME_PATH = 6, /* "path=":      the tasks that it names, one after the other (ByteComp) */
+  WEIR_SCHEME_COUNT = 7
 } weir_scheme_id;
 
 /* Algorithms, rows of the tables of collectives.  Of a sum: ring to direct, and native; of an
@@ -112,7 +114,7 @@ typedef struct weir_plan {
   uint32_t scheme; /* weir_scheme_id */
   uint32_t wire;   /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs and encoders */
   /* weir_algorithm_id.  WEIR_ALGORITHM_ANY: a session chooses all three, anew when the network
-   * has changed, and tells the ranks. */
+   * has changed, and tells the ranks.  Of a path, algorithm and inside are its tasks. */
   uint8_t algorithm;
   uint8_t inside;    /* not 0: the exchange has two levels; this one inside of machines, the above
                         between them */
@@ -157,7 +159,11 @@ const char *weir_wire_name(uint32_t wire);
 /* The name of a plan's collective, its scheme and algorithms: SCHEME[-hier][-ALGORITHM][+OTHER],
  * for example "dense-ring", "ag", "art-hier-tree".  "sra", "hier-sra" and "native" stand for
  * compressed-sra, compressed-hier-sra and dense-native.  OTHER is what goes on inside of machines
- * (ring or pairwise), where it is not the usual, or "chain" for a list's broadcast. */
+ * (ring or pairwise), where it is not the usual, or "chain" for a list's broadcast.  Of a path,
+ * "path=TASKS": tasks separated by dots, c compress, d decompress and add up, ar all-reduce, ag
+ * all-gather, rs reduce-scatter, r reduce, b broadcast, a2a all-to-all, g gather; one or two
+ * communications are among all ranks, three or four inside of machines first and last and between
+ * machines meanwhile; a second one pairs with its first (rs, a2a with ag; r, g with b). */
 void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_MAX]);
 
 /* WEIR_OK when codec, scheme, algorithms, wire and cr fit together:
@@ -167,6 +173,7 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
  * - encoders: ag and compressed-*, no wire format; cr is exactly bits an element / 32; qsgd, and it
  *   alone, in buckets of 64 to 8192 elements, a power of two
  * - low rank: dense-* and native, no wire format; cr is rank / 64, rank 1..64
+ * - path=: without c none, with it encoders, and selections that do not tell tensors apart
  *
  * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more
  * of the group they run in: hitopk several machines, native a transport that has an all-reduce.  A

@@ -55,7 +55,7 @@ done
 
 # A codec's line names the schemes that it goes with.
 "$weir" run --help >"$work/help"
-for line in 'none bf16: dense   (CR: 1)' 'star var randomk: art$' 'mstopk topk sidco: ag hitopk$'; do
+for line in 'none bf16: dense   (CR: 1)' 'star var randomk: art$' 'mstopk topk sidco: ag hitopk path$'; do
   grep -q "^ *$line" "$work/help" || fail "weir run --help lacks '$line'"
 done
 

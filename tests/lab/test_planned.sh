@@ -43,7 +43,7 @@ executed two.csv star:0.1:art-tree:auto-bf16
 # Three machines of one worker, whose rings take as many rounds as trees and fewer bytes; what is compressed is so on
 # the CPU, as the GPU is slow: beside the backward pass.
 "$weir" plan strategy $profile --machines 3 --per-machine 1 --inter 1,0.05 --codec topk:0.1,0.2 --gpu-ms 90,0 \
-  --cpu-ms 0.01,0 --forbid all-reduce --no-hierarchical --plain fc3,bias --out strategy.csv >/dev/null || fail "plan strategy"
+  --cpu-ms 0.01,0 --forbid 'all-reduce,all-to-all*,gather*' --no-hierarchical --plain fc3,bias --out strategy.csv >/dev/null || fail "plan strategy"
 sed -i 's/:ag,/:ag-doubling,/' strategy.csv # or a session would name the cheapest
 cat >due.csv <<'END'
 last,plan,place
@@ -56,6 +56,17 @@ fc1.bias,none:1:dense-ring,caller
 END
 cmp strategy.csv due.csv || fail "$(cat strategy.csv)"
 executed strategy.csv topk:0.1:ag-doubling
+
+# Paths, whether the three workers are taken for one machine or for three: what has no collective of its own.
+"$weir" plan strategy $profile --machines 1 --per-machine 3 --intra 1000,0.05 --codec qsgd:0.125,0.126 --gpu-ms 90,0 \
+  --cpu-ms 0.01,0 --no-flat --out inside.csv >/dev/null || fail "plan strategy inside of a machine"
+"$weir" plan strategy $profile --machines 3 --per-machine 1 --inter 1,0.05 --codec topk:0.1,0.2 --gpu-ms 90,0 \
+  --cpu-ms 0.01,0 --no-hierarchical --compressed --forbid all-gather* --out rooted.csv >/dev/null || fail "plan strategy to a root"
+grep -q '^fc1.weight,qsgd:0.125:path=c\.a2a\.' inside.csv || fail "$(cat inside.csv)"
+grep -q '^fc1.weight,topk:0.1:path=c\.g\.d\.' rooted.csv || fail "$(cat rooted.csv)"
+for table in inside rooted; do
+  executed $table.csv "$(grep fc1.weight $table.csv | cut -d, -f2)"
+done
 
 # The largest layer errs most: it keeps 4 bits, and 2 for fc2 change next to nothing; what the filter names keeps all.
 cat >stats.csv <<'END'

@@ -130,12 +130,19 @@ static const char *const group_arms[] = {
     "qsgd:0.25:compressed-ring", "efsignsgd:0.03125:sra", "qsgd:0.125:hier-sra",
     "fp16:0.5:hier-sra", "powersgd:2:dense-hier-ring", "qsgd:0.125:ag:bucket=1024",
     "qsgd:0.0625:sra:bucket=64", "qsgd-l2:0.25:compressed-ring:bucket=8192",
+    "topk:%g:path=rs.c.ag.ag.d", "qsgd:0.125:path=c.a2a.d.c.g.d.b.ag", "none:1:path=r.ar.b",
+    "mstopk:%g:path=c.a2a.a2a.ag.ag.d:auto-bf16", "onebit:0.03125:path=r.c.g.d.c.b.d.c.b.d",
     /* Low rank: the number is the rank. */
     "powersgd:1:dense-ring", "powersgd:3:dense-tree"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {
   return weir_codec_find(plan->codec)->encode != NULL;
+}
+
+/* Refused with momentum correction: what it selects from is not a rank's own alone. */
+static inline bool group_hands_over(const weir_plan *plan) {
+  return plan->scheme == WEIR_SCHEME_PATH && weir_codec_find(plan->codec)->select != NULL;
 }
 
 /* Every tensor as a matrix as nearly square as its size allows. */

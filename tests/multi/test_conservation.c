@@ -58,8 +58,9 @@ static void fill(float *g, size_t n, uint64_t seed) {
 static bool sparse(const weir_plan *plan) { return plan->codec >= WEIR_CODEC_LWTOPK; }
 
 static bool reference_knows(const course *c, const weir_plan *plan) {
-  /* On machines of several ranks HiTopKComm selects from sums. */
+  /* On machines of several ranks HiTopKComm selects from sums; a path does so from parts. */
   if (plan->scheme == WEIR_SCHEME_HITOPK && c->machines != NULL) return false;
+  if (plan->scheme == WEIR_SCHEME_PATH) return false;
   return c->n <= EXACT_MOST && plan->codec <= WEIR_CODEC_VAR && plan->codec != WEIR_CODEC_MSTOPK;
 }
 

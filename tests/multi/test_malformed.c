@@ -176,12 +176,16 @@ static void expect_refused(spoil *s, const char *due, bool all) {
 static const struct {
   const char *plan;
   int which;
-} machines_of_two[] = {{"topk:0.01:hitopk", 0}, {"topk:0.6:hitopk", 0}};
+} machines_of_two[] = {{"topk:0.01:hitopk", 0},
+                       {"topk:0.6:hitopk", 0},
+                       {"topk:0.01:path=rs.c.ag.ag.d", 0},
+                       {"topk:0.1:path=rs.c.a2a.d.c.ag.d.ag", 1}};
+enum { FORMS = 4 };
 
 Test(malformed, another_machine_is_named) {
   /* Of magic, k, n, encodings of indices and values, what must be 0, and the first index. */
   static const size_t at[] = {0, 4, 7, 8, 11, 12, 13, 15, 19};
-  for (size_t f = 0; f < 2; f++) {
+  for (size_t f = 0; f < FORMS; f++) {
     spoil s = {.plan = machines_of_two[f].plan, .machines = "aabb", .mask = 0x80};
     s.which = machines_of_two[f].which;
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
@@ -195,13 +199,15 @@ Test(malformed, another_machine_is_named) {
 
 /* Inside of a machine a rank passes on what machines sent, each with its length in front. */
 Test(malformed, the_place_inside_is_named) {
-  spoil s = {.plan = "topk:0.01:hitopk", .machines = "aabb", .inside = true, .mask = 0x80};
-  s.kind = SPOIL_COUNT;
-  for (s.at = 0; s.at < 8; s.at++) expect_refused(&s, "place 1 of this machine sent ", true);
-  s.kind = SPOIL_BYTE;
-  for (s.at = 0; s.at < 16; s.at += 4) expect_refused(&s, "place 1 of this machine sent ", true);
-  s.kind = SPOIL_SHORT;
-  expect_refused(&s, "place 1 of this machine sent ", true);
+  for (size_t f = 0; f < FORMS; f += 2) {
+    spoil s = {.plan = machines_of_two[f].plan, .machines = "aabb", .inside = true, .mask = 0x80};
+    s.kind = SPOIL_COUNT;
+    for (s.at = 0; s.at < 8; s.at++) expect_refused(&s, "place 1 of this machine sent ", true);
+    s.kind = SPOIL_BYTE;
+    for (s.at = 0; s.at < 16; s.at += 4) expect_refused(&s, "place 1 of this machine sent ", true);
+    s.kind = SPOIL_SHORT;
+    expect_refused(&s, "place 1 of this machine sent ", true);
+  }
 }
 
 /* Whatever byte it is, all ranks are through with the step or none is.  Numbers are believed; only
@@ -212,9 +218,9 @@ Test(malformed, any_byte) {
   const int runs = GROUP_SLOW ? 60 : 300, least = runs / 20; /* of either kind */
   int refused = 0, taken = 0;
   for (int i = 0; i < runs; i++) {
-    const size_t f = (size_t)weir_rng_below(&rng, 2);
+    const size_t f = (size_t)weir_rng_below(&rng, FORMS);
     spoil s = {.plan = machines_of_two[f].plan, .machines = "aabb", .kind = SPOIL_ANY};
-    s.inside = f == 0 && weir_rng_below(&rng, 2) == 0;
+    s.inside = f % 2 == 0 && weir_rng_below(&rng, 2) == 0;
     s.at = (size_t)weir_rng_below(&rng, weir_rng_below(&rng, 2) == 0 ? 32 : 1 << 20);
     s.mask = (unsigned char)(1 + weir_rng_below(&rng, 255));
     outcome o;
@@ -245,7 +251,9 @@ Test(malformed, the_rank_is_named) {
                {"star:0.5:art-tree:auto-fp32", "abc", 0},
                {"qsgd:0.125:sra", "abc", 0},
                {"terngrad:0.0625:compressed-ring", "abc", 1},
-               {"onebit:0.03125:compressed-tree", "abcd", 0}};
+               {"onebit:0.03125:compressed-tree", "abcd", 0},
+               {"qsgd:0.125:path=c.a2a.d.c.ag.d", "abc", 1},
+               {"topk:0.1:path=c.g.d.b", "abc", 0}};
   /* Magic, k or n, codec or encoding of indices, and what must be 0. */
   static const size_t at[] = {0, 4, 7, 12, 15};
   for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {

@@ -124,7 +124,9 @@ Test(momentum, is_cut_off_where_something_was_sent) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     const weir_plan plan = group_plan(arm, 0.25, 0);
     const weir_codec *codec = weir_codec_find(plan.codec);
-    if (codec->select == NULL || plan.codec == WEIR_CODEC_SIDCO) continue; /* need not see it */
+    if (codec->select == NULL || plan.codec == WEIR_CODEC_SIDCO)
+      continue;                            /* sidco need not see it */
+    if (group_hands_over(&plan)) continue; /* refused, see below */
     for (int trial = 0; trial < 2; trial++) {
       group g;
       group_run(&g, 4, masked, &(masking){arm, trial == 1});
@@ -139,6 +141,8 @@ Test(momentum, is_cut_off_where_something_was_sent) {
 Test(momentum, failed_steps_and_trials_leave_nothing_behind) {
   static course with, without;
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
+    const weir_plan plan = group_plan(arm, 0.1, 0);
+    if (group_hands_over(&plan)) continue;
     with = (course){.arm = arm, .steps = 8, .failing = 3};
     with.actions[4] = with.actions[5] = WEIR_ACTION_TRIAL;
     with.actions[6] = WEIR_ACTION_SWITCH;
@@ -159,6 +163,8 @@ Test(momentum, failed_steps_and_trials_leave_nothing_behind) {
 Test(momentum, steps_that_fail_in_a_trial_leave_nothing_behind) {
   static course with, without;
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
+    const weir_plan plan = group_plan(arm, 0.1, 0);
+    if (group_hands_over(&plan)) continue;
     with = (course){.arm = arm, .steps = 8, .failing = 4};
     with.actions[3] = WEIR_ACTION_TRIAL;
     with.actions[6] = WEIR_ACTION_SWITCH;
@@ -188,6 +194,13 @@ static void refuse(member *m) {
     if (weir_engine_create(&engine, &config) != WEIR_E_INVALID || engine != NULL)
       group_fail(m->group, "momentum %g was taken", bad[i]);
   }
+  weir_engine_config config = {
+      .comm = m->comm, .transport = m->transport, .layout = {1, offset}, .momentum = 0.5};
+  weir_engine *engine = NULL;
+  if (weir_plan_parse("topk:0.5:path=c.ag.d", &config.first_plan) != WEIR_OK ||
+      weir_engine_create(&engine, &config) != WEIR_E_UNSUPPORTED ||
+      strstr(weir_last_error(), "without momentum correction") == NULL)
+    group_fail(m->group, "a path with momentum: %s", weir_last_error());
 }
 
 Test(momentum, that_does_not_fade_is_refused) {

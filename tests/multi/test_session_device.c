@@ -232,7 +232,8 @@ Test(session_device, without_its_library_it_is_refused) {
 /* All ranks say so, those in host memory too. */
 Test(session_device, plans_that_do_not_run_there_are_refused_by_name) {
   static const char *const policies[][2] = {{"fixed:qsgd:0.125:sra", "sra"},
-                                            {"fixed:topk:0.1:hitopk", "hitopk"}};
+                                            {"fixed:topk:0.1:hitopk", "hitopk"},
+                                            {"fixed:topk:0.1:path=c.ag.d", "path=c.ag.d"}};
   static worker w[RANKS];
   use_library();
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {

@@ -87,11 +87,14 @@ Test(session_hosts, hierarchical_plans_run_on_two_machines) {
   static const char *const layouts[][RANKS] = {{"left", "left", "right", "right"},
                                                {"left", "right", "left", "right"},
                                                {"left", "left", "left", "right"}};
-  for (size_t l = 0; l < 3; l++) {
-    run r = {.policy = "fixed:none:1:dense-hier-ring", .steps = 2};
-    memcpy(r.host, layouts[l], sizeof r.host);
+  static const char *const policies[] = {"fixed:none:1:dense-hier-ring",
+                                         "fixed:topk:1:path=c.a2a.d.c.a2a.d.c.ag.d.c.ag.d",
+                                         "fixed:topk:1:path=r.c.ag.d.c.b.d"};
+  for (size_t l = 0; l < 9; l++) {
+    run r = {.policy = policies[l / 3], .steps = 2};
+    memcpy(r.host, layouts[l % 3], sizeof r.host);
     outcome *out = start(&r);
-    check_same(out, "none:1:dense-hier-ring");
+    check_same(out, r.policy + strlen("fixed:"));
     for (size_t i = 0; i < N; i++) {
       float sum = 0;
       for (int rank = 0; rank < RANKS; rank++) sum += gradient(rank, 1, i);

@@ -174,11 +174,18 @@ Test(session_resume, a_fixed_policy_goes_on_with_the_same_bits) {
     const char *policy;
     double momentum;
     uint64_t warmup;
-  } rows[] = {{"fixed:none:1:dense-ring", 0, 0},     {"fixed:topk:0.1:ag", 0, 0},
-              {"fixed:star:0.1:art-tree", 0, 0},     {"fixed:qsgd:0.125:sra", 0, 0},
-              {"fixed:powersgd:2:dense-ring", 0, 0}, {"fixed:bf16:1:dense-tree", 0, 0},
-              {"fixed:topk:0.05:ag", 0.9, 0},        {"fixed:topk:0.01:ag", 0, 16},
-              {"fixed:randomk:0.2:art-ring", 0, 0},  {"bits:kmeans", 0, 0}};
+  } rows[] = {{"fixed:none:1:dense-ring", 0, 0},
+              {"fixed:topk:0.1:ag", 0, 0},
+              {"fixed:star:0.1:art-tree", 0, 0},
+              {"fixed:qsgd:0.125:sra", 0, 0},
+              {"fixed:powersgd:2:dense-ring", 0, 0},
+              {"fixed:bf16:1:dense-tree", 0, 0},
+              {"fixed:topk:0.05:ag", 0.9, 0},
+              {"fixed:topk:0.01:ag", 0, 16},
+              {"fixed:randomk:0.2:art-ring", 0, 0},
+              {"bits:kmeans", 0, 0},
+              {"fixed:qsgd:0.125:path=c.a2a.d.c.ag.d", 0, 0},
+              {"fixed:topk:0.1:path=c.g.d.c.b.d", 0, 0}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     for (int swapped = 0; swapped < 2; swapped++) {
       blob blobs[RANKS_MOST] = {0};

@@ -194,7 +194,9 @@ static void run(course *c) {
 
 static weir_plan any_plan(weir_rng *rng, size_t arm, uint64_t id) {
   static const double cr[] = {0.02, 0.1, 0.45, 0.9};
-  return group_plan(arm, cr[weir_rng_next(rng) % 4], id);
+  const weir_plan plan = group_plan(arm, cr[weir_rng_next(rng) % 4], id);
+  /* Refused with momentum. */
+  return group_hands_over(&plan) ? group_plan(0, 1, id) : plan;
 }
 
 /* Of the arm, whole or in buckets, of which the others are of any. */

@@ -48,6 +48,16 @@ static const row rows[] = {
     {"qsgd:0.125:hier-sra", 4, false, "aabb"},
     {"fp16:0.5:hier-sra", 8, false, "abcdabcd"},
     {"topk:0.55:hitopk:auto-fp16", 6, true, "abbaab"},
+    /* Paths: every message has its place and length in front. */
+    {"none:1:path=rs.ag", 4, false, NULL},
+    {"qsgd:0.125:path=c.ag.d", 4, false, NULL},
+    {"topk:0.125:path=c.ag.d", 3, false, NULL},
+    {"qsgd:0.125:path=c.a2a.d.c.ag.d", 4, false, NULL},
+    {"qsgd:0.125:path=c.a2a.ag.d", 4, false, NULL},
+    {"fp16:0.5:path=rs.c.a2a.d.ag.ag", 8, false, "abcdabcd"},
+    {"qsgd:0.125:path=rs.c.ag.ag.d", 4, false, "aabb"},
+    {"none:1:path=rs.ar.ag", 4, false, "aabb"},
+    {"qsgd:0.25:path=c.a2a.a2a.ag.ag.d", 8, false, "abcdabcd"},
 };
 
 typedef struct course {
@@ -106,9 +116,10 @@ static void run_rank(member *m) {
   /* Every rank passes on the headers of all others once, or sends its own to all; between machines it
    * does so with those of its place, but for HiTopKComm's, which go among all ranks. */
   const bool levels = c->row->machines != NULL;
-  const int others = !levels                             ? m->size - 1
-                     : plan.scheme == WEIR_SCHEME_HITOPK ? 0
-                                                         : weir_comm_hosts(m->comm) - 1;
+  const int others = !levels ? m->size - 1
+                     : plan.scheme == WEIR_SCHEME_HITOPK || plan.scheme == WEIR_SCHEME_PATH
+                         ? 0
+                         : weir_comm_hosts(m->comm) - 1;
   const uint64_t all =
       levels ? m->comm->hosts.outer_view->bytes_sent : m->transport->bytes_sent - before;
   atomic_fetch_add(&c->sent, all - (uint64_t)others * sizeof(weir_header));

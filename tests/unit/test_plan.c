@@ -1,6 +1,7 @@
 /* Plans as text: there and back, what is refused, and digests that tell all apart. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <weir/plan.h>
 
@@ -66,7 +67,14 @@ Test(plan, text_round_trip) {
                          "qsgd:0.0625:ag:bucket=8192",
                          "qsgd-l2:0.21875:hier-sra:bucket=8192",
                          "qsgd-l2-nearest:0.15625:ag-ring:bucket=256",
-                         "powersgd:4:dense"};
+                         "powersgd:4:dense",
+                         "none:1:path=r.r.b.b",
+                         "none:1:path=rs.ar.ag",
+                         "topk:0.01:path=rs.c.ag.ag.d",
+                         "mstopk:0.1:path=c.g.d.b:auto-bf16",
+                         "qsgd:0.125:path=c.a2a.a2a.ag.ag.d:bucket=1024",
+                         "onebit:0.03125:path=c.g.d.r.c.b.d.b",
+                         "fp16:0.5:path=c.a2a.d.c.a2a.d.c.ag.d.c.ag.d"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan;
     char back[WEIR_PLAN_TEXT_MAX];
@@ -170,7 +178,78 @@ static const char *const bad_texts[] = {NULL,
                                         "none:1:dense:bucket=64",
                                         "qsgd-l2:0.125:ag:bucket=256",
                                         "qsgd-l2-nearest:0.1875:ag:bucket=4096",
-                                        "powersgd:4:dense-ring:auto-bf16"};
+                                        "powersgd:4:dense-ring:auto-bf16",
+                                        "none:1:path",
+                                        "none:1:path=c.ag.d",
+                                        "qsgd:0.125:path=rs.ag",
+                                        "lwtopk:0.1:path=c.ag.d",
+                                        "star:0.1:path=c.ag.d",
+                                        "bf16:1:path=ar",
+                                        "powersgd:4:path=ar",
+                                        "topk:0.1:path-ring=c.ag.d"};
+
+/* A path says which of its tasks is wrong, and what is expected. */
+Test(plan, a_path_names_the_task_that_is_wrong) {
+  static const struct {
+    const char *path, *why;
+  } bad[] = {{"", "task 1, '': expected c, d,"},
+             {"ag.", "task 2, '': expected c, d,"},
+             {"c.ag.q", "task 3, 'q': expected c, d,"},
+             {"C.ag.d", "task 1, 'C': expected c, d,"},
+             {"c", "has 0 communications: expected 1 or 2"},
+             {"rs.rs.ar.ag.ag", "has 5 communications: expected 1 or 2"},
+             {"ag", "task 1, 'ag': expected ar, of what is not compressed"},
+             {"c.ar.d", "task 2, 'ar': expected ag, of what is compressed"},
+             {"a2a.ag", "task 1, 'a2a': expected rs or r, of what is not compressed"},
+             {"c.rs.d.ag", "task 2, 'rs': expected a2a or g, of what is compressed"},
+             {"rs.b", "task 2, 'b': expected ag, which pairs with the first"},
+             {"r.c.a2a.ag.d.ag", "task 6, 'ag': expected b, which pairs with the first"},
+             {"rs.ar.rs", "task 3, 'rs': expected ag, which pairs with the first"},
+             {"c.c.ag.d", "task 2, 'c': expected d first"},
+             {"c.d.ar", "task 2, 'd': expected a communication"},
+             {"d.ar", "task 1, 'd': expected something compressed"},
+             {"c.ag.d.d", "task 4, 'd': expected something compressed"},
+             {"c.ag.d.c", "task 4, 'c': expected nothing"},
+             {"c.ag", "task 2, 'ag': expected d behind it"},
+             {"c.a2a.d.c.a2a.d.c.ag.d.c.ag.d.d", "has more than 12 tasks"}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    char text[128];
+    weir_plan plan;
+    (void)snprintf(text, sizeof text, "topk:0.1:path=%s", bad[i].path);
+    cr_assert_eq(weir_plan_parse(text, &plan), WEIR_E_PARSE, "%s", text);
+    cr_assert(strstr(weir_last_error(), bad[i].why) != NULL, "%s: %s", text, weir_last_error());
+  }
+}
+
+/* All values of the two bytes that hold it: 174 are paths, and each is another text that comes back. */
+Test(plan, a_path_in_two_bytes) {
+  char all[174][WEIR_COLLECTIVE_TEXT_MAX];
+  size_t count = 0;
+  for (unsigned hops = 0; hops < 256; hops++)
+    for (unsigned roots = 0; roots < 256; roots++) {
+      weir_plan plan = {.codec = WEIR_CODEC_TOPK, .cr = 0.5, .scheme = WEIR_SCHEME_PATH}, back;
+      char text[WEIR_PLAN_TEXT_MAX];
+      plan.algorithm = (uint8_t)hops;
+      plan.inside = (uint8_t)roots;
+      plan.codec = WEIR_CODEC_TOPK;
+      if (weir_plan_check(&plan) != WEIR_OK) {
+        plan = (weir_plan){.codec = WEIR_CODEC_NONE,
+                           .cr = 1,
+                           .scheme = WEIR_SCHEME_PATH,
+                           .algorithm = (uint8_t)hops,
+                           .inside = (uint8_t)roots};
+        if (weir_plan_check(&plan) != WEIR_OK) continue;
+      }
+      cr_assert_lt(count, 174);
+      weir_plan_format(&plan, text);
+      cr_assert_eq(weir_plan_parse(text, &back), WEIR_OK, "%s: %s", text, weir_last_error());
+      cr_assert_eq(memcmp(&back, &plan, sizeof plan), 0, "%s", text);
+      weir_plan_collective(&plan, all[count]);
+      for (size_t i = 0; i < count; i++) cr_assert_str_neq(all[i], all[count]);
+      count++;
+    }
+  cr_assert_eq(count, 174);
+}
 
 Test(plan, refuses_bad_text_and_leaves_the_plan_alone) {
   for (size_t i = 0; i < sizeof bad_texts / sizeof *bad_texts; i++) {

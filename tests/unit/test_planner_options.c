@@ -63,7 +63,7 @@ static void check(void *user, const weir_option *o) {
   }
   cr_assert_not(compressed);
   for (size_t p = 0; p < WEIR_SITES; p++) cr_assert_eq(first[p], -1);
-  cr_assert_eq(weir_option_compresses(o), compressions > 0);
+  cr_assert_eq(weir_path_compresses(o), compressions > 0);
   if (s->most_compressions) cr_assert_leq(compressions, s->most_compressions);
   cr_assert_lt(weir_option_text(o, s->texts[s->count++], sizeof *s->texts), sizeof *s->texts);
 }
@@ -114,36 +114,53 @@ static const struct {
   const char *collective;
   size_t options;
 } run[WEIR_EXECUTED] = {
-    {"dense", 1},  {"dense-ring", 1},      {"dense-tree", 1},      {"ag", 4},       {"sra", 16},
-    {"hitopk", 4}, {"dense-hier-ring", 2}, {"dense-hier-tree", 1}, {"hier-sra", 16}};
+    {"dense", 1},     {"dense-ring", 1},   {"dense-tree", 1},      {"ag", 4},
+    {"sra", 16},      {"hitopk", 4},       {"dense-hier-ring", 2}, {"dense-hier-tree", 1},
+    {"hier-sra", 16}, {"path=", 4341 - 46}};
 
-/* By the transfers of the first test.  Half of the 4278 have a root inside of machines.  Of the
- * others, with one between machines: 985 less 25 whose two steps there are uncompressed, and 29 less
- * one of the flat ones.  Compressed inside of machines first, which is (0, 2): 140 with an all-reduce
- * or all-gather between machines, 816 with a reduce-scatter or all-to-all, 20 with an uncompressed
- * root. */
+/* Every task is at its place where all behind the first communication are on the CPU: by the transfers
+ * of the first test, two places before the first communication and one afterwards give (1, 2), then
+ * (u + c, u + 2c), at the end u + c. */
 Test(planner_options, options_that_the_engine_runs) {
   weir_executed e;
+  size_t plans = 0;
   cr_assert_eq(weir_options_executed(&(weir_option_limits){0}, &e), WEIR_OK);
   cr_assert_eq(e.options, 4341u);
-  size_t all = 0, plans = 0;
   for (size_t i = 0; i < WEIR_EXECUTED; i++)
     for (size_t k = 0; k < WEIR_EXECUTED; k++)
       if (!strcmp(e.collective[i], run[k].collective)) {
         cr_assert_eq(e.run[i], run[k].options, "%s: %zu", e.collective[i], e.run[i]);
         plans += e.run[i];
       }
-  cr_assert_eq(plans, 46u);
-  cr_assert_eq(e.obstacle[WEIR_OBSTACLE_NONE], plans);
-  cr_assert_eq(e.obstacle[WEIR_OBSTACLE_ROOT_INSIDE], 4278u / 2);
-  cr_assert_eq(e.obstacle[WEIR_OBSTACLE_ROOT], 985u - 25 + 29 - 1);
-  cr_assert_eq(e.obstacle[WEIR_OBSTACLE_CODED_INSIDE], 140u + 816 + 20);
-  cr_assert_eq(e.obstacle[WEIR_OBSTACLE_ADDED], 4u);
-  for (int o = 0; o < WEIR_OBSTACLES; o++) {
-    cr_assert_gt(e.obstacle[o], 0);
-    all += e.obstacle[o];
+  cr_assert_eq(plans, 4341u);
+  cr_assert_eq(e.placed, 3u + 2 * 8 + 2 * 21 + 4 * 55);
+}
+
+/* Every option has a plan with an encoder and with a selection, whose path is the option's where the
+ * plan is one; places of compression make no difference to it. */
+static void has_plans(void *user, const weir_option *option) {
+  static const char *const codecs[] = {"qsgd:0.125", "topk:0.01"};
+  size_t *const count = user;
+  for (size_t k = 0; k < 2; k++) {
+    weir_plan plan;
+    weir_place place;
+    weir_path path;
+    char due[WEIR_COLLECTIVE_TEXT_MAX], text[WEIR_COLLECTIVE_TEXT_MAX];
+    cr_assert_eq(weir_option_plan(option, codecs[k], &plan, &place), WEIR_OK, "%s",
+                 weir_last_error());
+    if (!weir_path_of(&plan, &path)) continue;
+    (void)weir_path_format(option, due, sizeof due);
+    (void)weir_path_format(&path, text, sizeof text);
+    cr_assert_str_eq(text, due);
+    ++*count;
   }
-  cr_assert_eq(all, 4341u);
+}
+
+/* qsgd goes with all but hitopk, topk with all but the two sra. */
+Test(planner_options, every_option_has_a_plan) {
+  size_t count = 0, paths = 0;
+  cr_assert_eq(weir_options_visit(&(weir_option_limits){0}, has_plans, &paths, &count), WEIR_OK);
+  cr_assert_eq(paths, 2 * (4341u - 46) + 4 + 16 + 16);
 }
 
 static weir_option option_of(size_t count, const uint8_t step[][3]) {
@@ -182,7 +199,8 @@ Test(planner_options, plans_of_options) {
                                         {WEIR_TASK_COMM1, WEIR_SITE_INTER, 1},
                                         {WEIR_TASK_COMM2, WEIR_SITE_INTER, 1},
                                         {WEIR_TASK_COMM2, WEIR_SITE_INTRA, 1}});
-  cr_assert_eq(weir_option_plan(&rooted, "topk:0.01", &plan, &place), WEIR_E_UNSUPPORTED);
-  cr_assert(strstr(weir_last_error(), "reduce(intra) reduce(inter)") != NULL, "%s",
-            weir_last_error());
+  char text[WEIR_PLAN_TEXT_MAX];
+  cr_assert_eq(weir_option_plan(&rooted, "topk:0.01", &plan, &place), WEIR_OK);
+  weir_plan_format(&plan, text);
+  cr_assert_str_eq(text, "none:1:path=r.r.b.b");
 }
