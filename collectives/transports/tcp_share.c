@@ -226,6 +226,9 @@ weir_status weir_transport_tcp_share(weir_transport *t, const int *machine, doub
   if (!s.all) return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", t->size);
   const weir_status status = share(&s, &shares);
   if (status == WEIR_OK && shares) rename_transport(self);
+  if (status == WEIR_OK && self->memory)
+    weir_log(WEIR_LOG_INFO, "the %d ranks of this machine share memory; to the %d others over TCP",
+             s.ranks, t->size - s.ranks);
   if (!self->memory) tcp_memory_close(self);
   if (s.fd >= 0) (void)close(s.fd);
   free(s.memory);
