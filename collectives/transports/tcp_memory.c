@@ -95,7 +95,7 @@ ssize_t tcp_memory_recv(tcp_peer *p, const struct iovec *piece, size_t pieces) {
 
 bool tcp_memory_ready(const tcp_peer *p, bool in, bool out) {
   const tcp_memory *m = p->memory;
-  return m->ended || (in && there(m) > 0) || (out && room(m) > 0);
+  return (in && (m->ended || there(m) > 0)) || (out && (m->ended || room(m) > 0));
 }
 
 bool tcp_memory_doze(tcp_peer *p, bool in, bool out) {

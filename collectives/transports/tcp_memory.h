@@ -39,7 +39,7 @@ typedef struct tcp_memory {
 /* As sendmsg and recvmsg, without waiting.  errno EBADMSG: the other side has spoilt the ring. */
 ssize_t tcp_memory_send(tcp_peer *p, const struct iovec *piece, size_t pieces);
 ssize_t tcp_memory_recv(tcp_peer *p, const struct iovec *piece, size_t pieces);
-/* Is there something to read, if asked for, or room to write? */
+/* Is there something to read, or room to write, as asked for, or nothing more to be waited for? */
 bool tcp_memory_ready(const tcp_peer *p, bool in, bool out);
 /* Before this rank sleeps: have the other side ring when there is something, as asked for.  True:
  * there is already. */

@@ -154,6 +154,7 @@ static weir_status random_body(weir_transport *t, void *user) {
   random_ops ops;
   int name[GROUP_MAX];
   for (int r = 0; r < t->size; r++) name[r] = r;
+  if (strcmp(t->ops->name, "mixed") != 0) return weir_fail(WEIR_E_INTERNAL, "not mixed");
   weir_status status = ops_open(&ops, t, name, *(const uint64_t *)user, TIMEOUT_S);
   for (uint64_t step = 0; status == WEIR_OK && step < 150; step++) status = ops_next(&ops, step);
   ops_close(&ops);
