@@ -20,6 +20,7 @@ typedef struct row {
   guint64 bytes, wire, wrong;
   double seconds, algbw, busbw; /* GB/s */
   double least;                 /* seconds of the fastest loop */
+  double predicted;             /* by the cost rows; NAN: not by any */
 } row;
 
 /* The part of the size that crosses the busiest link at the least, as nccl-tests count it. */
@@ -27,6 +28,20 @@ static double bus_share(bench_kind kind, int ranks) {
   const double others = (ranks - 1.0) / ranks;
   if (kind == BENCH_ALLREDUCE) return 2.0 * others;
   return kind == BENCH_BROADCAST || kind == BENCH_REDUCE ? 1.0 : others;
+}
+
+/* By the links that it has measured. */
+static double predict(const bench_plan *p, const contender *c, guint32 algorithm, gsize size) {
+  static const weir_kind kinds[BENCH_KINDS] = {
+      [BENCH_ALLREDUCE] = WEIR_KIND_ALLREDUCE, [BENCH_BROADCAST] = WEIR_KIND_BROADCAST,
+      [BENCH_ALLGATHER] = WEIR_KIND_ALLGATHER, [BENCH_REDUCE_SCATTER] = WEIR_KIND_REDUCE_SCATTER,
+      [BENCH_REDUCE] = WEIR_KIND_REDUCE,       [BENCH_GATHER] = WEIR_KIND_GATHER};
+  const weir_group_shape shape = {p->ranks, (p->ranks - 1) / p->per_machine + 1, false};
+  const gboolean blocks = p->kind == BENCH_ALLGATHER || p->kind == BENCH_GATHER;
+  const gsize bytes = p->elements[size] / (blocks ? (gsize)p->ranks : 1) * sizeof(float);
+  if (c->link == NULL || c->link->beta == 0.0) return NAN;
+  const weir_cost cost = weir_cost_row(kinds[p->kind], algorithm, shape, c->link, (double)bytes);
+  return weir_cost_predict(&cost, c->link);
 }
 
 static row row_of(const bench_plan *p, const contender *c, guint32 algorithm, gsize size) {
@@ -40,6 +55,7 @@ static row row_of(const bench_plan *p, const contender *c, guint32 algorithm, gs
   r.busbw = r.algbw * bus_share(p->kind, p->ranks);
   r.wire = cell->wire;
   r.wrong = cell->wrong;
+  r.predicted = predict(p, c, algorithm, size);
   return r;
 }
 
@@ -67,6 +83,7 @@ static void add_json(JsonBuilder *builder, const row *r) {
   cli_json_whole(builder, "size", (gint64)r->bytes);
   cli_json_number(builder, "time_us", r->seconds * 1e6);
   cli_json_number(builder, "least_us", r->least * 1e6);
+  cli_json_number(builder, "predicted_us", r->predicted * 1e6);
   cli_json_number(builder, "algbw_gbs", r->algbw);
   cli_json_number(builder, "busbw_gbs", r->busbw);
   if (r->wire > 0)
@@ -78,11 +95,14 @@ static void add_json(JsonBuilder *builder, const row *r) {
 }
 
 static void print_row(const row *r) {
-  char wire[24] = "-";
+  char wire[24] = "-", predicted[24] = "-";
   if (r->wire > 0) (void)g_snprintf(wire, sizeof wire, "%" G_GUINT64_FORMAT, r->wire);
-  printf("%-16s %-18s %12" G_GUINT64_FORMAT " %12.1f %9.3f %9.3f %12s %7" G_GUINT64_FORMAT "\n",
-         r->transport, r->algorithm, r->bytes, r->seconds * 1e6, r->algbw, r->busbw, wire,
-         r->wrong);
+  if (isfinite(r->predicted))
+    (void)g_snprintf(predicted, sizeof predicted, "%.1f", r->predicted * 1e6);
+  printf("%-16s %-18s %12" G_GUINT64_FORMAT " %12.1f %12s %9.3f %9.3f %12s %7" G_GUINT64_FORMAT
+         "\n",
+         r->transport, r->algorithm, r->bytes, r->seconds * 1e6, predicted, r->algbw, r->busbw,
+         wire, r->wrong);
 }
 
 /* All rows; the number of wrong elements in Weir's own. */
@@ -143,6 +163,7 @@ static guint64 report_json(const bench_plan *p, const contender *all, int count)
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
   cli_json_whole(builder, "ranks", p->ranks);
+  cli_json_whole(builder, "per_machine", p->per_machine);
   if (p->links) cli_json_number(builder, "mbit_s", p->mbit_s);
   cli_json_text(builder, "collective", bench_kind_names[p->kind]);
   cli_json_text(builder, "format", p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
@@ -155,10 +176,13 @@ static guint64 report_json(const bench_plan *p, const contender *all, int count)
 }
 
 static guint64 report_table(const bench_plan *p, const contender *all, int count) {
-  printf("# %s, %d ranks; wire: bytes the busiest rank sends in one operation\n",
-         bench_kind_names[p->kind], p->ranks);
-  printf("%-16s %-18s %12s %12s %9s %9s %12s %7s\n", "", "algorithm", "size(B)", "time(us)",
-         "algbw", "busbw", "wire(B)", "#wrong");
+  printf(
+      "# %s, %d ranks, %d a machine; wire: bytes the busiest rank sends in one operation; rows: "
+      "what\n"
+      "# cost rows predict of links as measured (with --mbit-s)\n",
+      bench_kind_names[p->kind], p->ranks, p->per_machine);
+  printf("%-16s %-18s %12s %12s %12s %9s %9s %12s %7s\n", "", "algorithm", "size(B)", "time(us)",
+         "rows(us)", "algbw", "busbw", "wire(B)", "#wrong");
   const guint64 wrong = report_rows(p, all, count, NULL);
   for (int i = 0; i < count; i++)
     if (*all[i].absent) printf("# %s: not measured: %s\n", all[i].name, all[i].absent);
@@ -166,12 +190,13 @@ static guint64 report_table(const bench_plan *p, const contender *all, int count
   return wrong;
 }
 
-/* A link for every rank, all of the same rate and without delay. */
+/* A link for every machine, all of the same rate and without delay. */
 static gboolean open_links(bench_plan *p) {
   const weir_shape shape = {.rate_bytes_s = p->mbit_s * 1e6 / 8};
   if (p->mbit_s == 0) return TRUE;
   weir_status status = weir_topology_enter();
-  if (status == WEIR_OK) status = weir_topology_create(&p->links, p->ranks, LINKS_WINDOW);
+  const int machines = (p->ranks - 1) / p->per_machine + 1;
+  if (status == WEIR_OK) status = weir_topology_create(&p->links, machines, LINKS_WINDOW);
   if (status == WEIR_OK) status = weir_topology_shape(p->links, &shape);
   if (status == WEIR_OK) status = weir_topology_shape_arrivals(p->links, shape.rate_bytes_s);
   if (status != WEIR_OK) fprintf(stderr, "weir bench collectives: %s\n", weir_last_error());
@@ -192,7 +217,7 @@ static int run_all(bench_plan *p, contender *all, int count, gboolean json) {
 
 typedef struct arguments {
   char *collective, *transport, *algorithm, *sizes, *format, *peers, *mpi_rank;
-  int ranks, repeats, best;
+  int ranks, per_machine, repeats, best;
   double mbit_s;
   gboolean json;
 } arguments;
@@ -230,10 +255,10 @@ static int parse_contenders(const arguments *a, const bench_plan *p, contender *
   g_auto(GStrv) peers = g_strsplit(a->peers, ",", -1);
   *count = 0;
   if (!*transports || g_strv_length(transports) > 3)
-    return refuse("transport", a->transport, "some of tcp, tls and shm");
+    return refuse("transport", a->transport, "up to three of tcp, mixed, tls and shm");
   for (char **t = transports; *t; t++)
     if (!weir_bench_contender_own(&all[(*count)++], *t))
-      return refuse("transport", a->transport, "some of tcp, tls and shm");
+      return refuse("transport", a->transport, "up to three of tcp, mixed, tls and shm");
   if (*peers && (p->kind != BENCH_ALLREDUCE || p->format != WEIR_VALUE_FP32))
     return refuse("peers", a->peers, "--collective all-reduce and --format fp32 with it");
   for (char **peer = peers; *peer; peer++) {
@@ -291,7 +316,16 @@ static int parse(const arguments *a, bench_plan *p) {
       (p->mbit_s > 0 && (*a->peers || strstr(a->transport, "shm")))) {
     fprintf(stderr,
             "weir bench collectives: expected --mbit-s from 0 to 100000, and with it --transport "
-            "tcp, tls or both and no --peers\n");
+            "tcp, mixed and tls, or some of them, and no --peers\n");
+    return WEIR_EXIT_USAGE;
+  }
+  p->per_machine = a->per_machine;
+  if (p->per_machine < 1 || p->per_machine > a->ranks ||
+      (p->per_machine == 1 && strstr(a->transport, "mixed"))) {
+    fprintf(
+        stderr,
+        "weir bench collectives: expected --per-machine 1 to the number of ranks, and at least 2 "
+        "with --transport mixed\n");
     return WEIR_EXIT_USAGE;
   }
   if (p->ranks < 2 || p->ranks > RANKS_MAX || p->repeats < 1 || p->repeats > REPEATS_MAX ||
@@ -318,13 +352,16 @@ static int run_parsed(const arguments *a) {
 }
 
 int main(int argc, char **argv) {
-  arguments a = {.ranks = 4, .repeats = 7};
+  arguments a = {.ranks = 4, .per_machine = 1, .repeats = 7};
   const GOptionEntry entries[] = {
       {"collective", 0, 0, G_OPTION_ARG_STRING, &a.collective, "default: all-reduce", "NAME"},
       {"transport", 0, 0, G_OPTION_ARG_STRING, &a.transport,
-       "tcp, tls (tcp, encrypted), shm (default: tcp,shm)", "LIST"},
+       "tcp, mixed (memory inside of machines), tls (tcp, encrypted), shm (default: tcp,shm)",
+       "LIST"},
       {"algorithm", 0, 0, G_OPTION_ARG_STRING, &a.algorithm, "rows (default: all)", "LIST"},
       {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "processes (default 4)", "N"},
+      {"per-machine", 0, 0, G_OPTION_ARG_INT, &a.per_machine,
+       "neighbouring ranks that count as one machine (1)", "N"},
       {"sizes", 0, 0, G_OPTION_ARG_STRING, &a.sizes, "bytes of fp32 (default 4K,64K,1M)", "LIST"},
       {"format", 0, 0, G_OPTION_ARG_STRING, &a.format, "on the wire: fp32 (default), bf16", "F"},
       {"repeats", 0, 0, G_OPTION_ARG_INT, &a.repeats, "loops to take the median of (7)", "N"},
@@ -333,7 +370,7 @@ int main(int argc, char **argv) {
        "LIST"},
       {"mpi-rank", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_STRING, &a.mpi_rank, "", ""},
       {"mbit-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.mbit_s,
-       "a link of this rate for every rank, in network namespaces; tcp and tls alone", "RATE"},
+       "a link of this rate for every machine, in network namespaces; not for shm", "RATE"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

@@ -7,8 +7,9 @@
  *   collectives_mpi.c      ranks that mpirun starts: Open MPI's own all-reduce
  *   collectives_gloo.c     ranks of torch.distributed
  *
- * With --mbit-s every rank has a network namespace and a link of its own, shaped both ways
- * (lab/topology.h).
+ * With --mbit-s every rank, or every machine of --per-machine ranks, has a network namespace and a link
+ * of its own, shaped both ways (lab/topology.h); each contender then measures it as cost rows want it
+ * (collectives/calibrate.h), and what they predict stands beside what was measured.
  *
  * A contender is a group of processes.  Each of its ranks waits in a read from a socket, which
  * costs the others nothing, until it is its turn. */
@@ -19,6 +20,7 @@
 #include <sys/types.h>
 
 #include "collectives/collective.h"
+#include "collectives/cost.h"
 
 enum {
   RANKS_MAX = 16,
@@ -44,6 +46,7 @@ const char *weir_bench_row_name(bench_kind kind, guint32 row);
 
 typedef struct bench_plan {
   int ranks;
+  int per_machine; /* neighbouring ranks */
   int repeats;
   int best; /* rows of a contender that are measured at a size; 0: all */
   gsize sizes;
@@ -52,7 +55,7 @@ typedef struct bench_plan {
   bench_kind kind;
   gboolean algorithm[ROWS_MAX]; /* of Weir's */
   weir_value_format format;
-  double mbit_s;               /* of each rank's own link; 0: all share the loopback */
+  double mbit_s;               /* of each machine's own link; 0: all share the loopback */
   struct weir_topology *links; /* NULL: the loopback */
 } bench_plan;
 
@@ -81,12 +84,13 @@ typedef struct contender {
   pid_t pid[RANKS_MAX];
   int processes;
   int fd[RANKS_MAX]; /* to each rank; -1: not there */
+  weir_link *link;   /* as calibrated, in memory shared with its rank 0; all 0: it was not */
   char absent[256];  /* why it takes no part (any more); empty: it does */
   bench_cell *cells; /* [row * sizes + size] */
 } contender;
 
-/* One of Weir's transports: "shm", "tcp", or "tls", which is tcp with a secret.  FALSE: none. */
-enum { BENCH_SHM, BENCH_TCP, BENCH_TLS };
+/* One of Weir's transports: "shm", "tcp", "tls", which is tcp with a secret, or "mixed".  FALSE: none. */
+enum { BENCH_SHM, BENCH_TCP, BENCH_TLS, BENCH_MIXED };
 gboolean weir_bench_contender_own(contender *c, const char *name);
 enum { BENCH_MPI_SHM, BENCH_MPI_SHM_SPIN, BENCH_MPI_TCP, BENCH_MPI_TCP_SPIN, BENCH_MPI_SETTINGS };
 void weir_bench_contender_mpi(contender *c, int setting);

@@ -1,10 +1,12 @@
 /* Ranks of Weir's own transports: forked, so that nothing of the parent has to be told. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "collectives.h"
+#include "collectives/calibrate.h"
 #include "lab/topology.h"
 
 #define LINKS_PORT 7000 /* in namespaces that nobody else has */
@@ -70,11 +72,24 @@ static gboolean together(bench_rank *r) {
 
 static guint64 sent(bench_rank *r) { return ((weir_rank *)r)->transport->bytes_sent; }
 
-static weir_status join_group(weir_rank *w, const contender *c, guint64 job, gboolean links) {
+/* Which ranks share a machine, which then share memory, and what its links are like. */
+static weir_status find_machines(weir_rank *w, const contender *c, const bench_plan *p) {
+  const int rank = w->base.rank;
+  weir_link link;
+  weir_status status = weir_comm_find_hosts(w->comm, (guint64)(rank / p->per_machine));
+  if (status == WEIR_OK && c->setting == BENCH_MIXED) status = weir_comm_share_memory(w->comm);
+  if (status != WEIR_OK || p->links == NULL) return status;
+  status = weir_calibrate(w->comm, &link);
+  if (status == WEIR_OK && rank == 0) *c->link = link;
+  return status;
+}
+
+static weir_status join_group(weir_rank *w, const contender *c, const bench_plan *p, guint64 job) {
   const bench_rank *r = &w->base;
+  const gboolean links = p->links != NULL;
   weir_status status = WEIR_OK;
   char own[WEIR_ADDRESS_MAX];
-  weir_topology_address(r->rank, own);
+  weir_topology_address(r->rank / p->per_machine, own);
   if (c->setting == BENCH_SHM)
     status = weir_transport_shm(&w->transport, c->where, job, r->rank, r->size, BENCH_TIMEOUT_S);
   else /* any secret does: it is the cipher that is timed; and the loopback needs none */
@@ -84,12 +99,13 @@ static weir_status join_group(weir_rank *w, const contender *c, guint64 job, gbo
                             .bind_address = links ? own : NULL,
                             .secret = c->where,
                             .secret_bytes = links || c->setting == BENCH_TLS ? strlen(c->where) : 0,
-                            .plain = c->setting == BENCH_TCP,
+                            .plain = c->setting != BENCH_TLS,
                             .job_id = job,
                             .rank = r->rank,
                             .size = r->size,
                             .timeout_s = BENCH_TIMEOUT_S});
-  return status == WEIR_OK ? weir_comm_create(&w->comm, w->transport, BENCH_TIMEOUT_S) : status;
+  if (status == WEIR_OK) status = weir_comm_create(&w->comm, w->transport, BENCH_TIMEOUT_S);
+  return status == WEIR_OK && c->setting != BENCH_SHM ? find_machines(w, c, p) : status;
 }
 
 static int be_rank(const contender *c, const bench_plan *p, const char *path, int number, int rank,
@@ -103,7 +119,7 @@ static int be_rank(const contender *c, const bench_plan *p, const char *path, in
                         .together = together,
                         .sent = sent};
   int code = 1;
-  if (weir_bench_rank_open(&w.base) && said(&w, join_group(&w, c, job, p->links != NULL)))
+  if (weir_bench_rank_open(&w.base) && said(&w, join_group(&w, c, p, job)))
     code = weir_bench_serve(&w.base, path, number);
   else
     weir_bench_excuse(path, number, rank, w.base.message);
@@ -127,7 +143,8 @@ static gboolean start(contender *c, const bench_plan *p, const char *path, int n
   for (; c->processes < p->ranks; c->processes++) {
     const pid_t pid = fork();
     if (pid == 0) {
-      if (p->links && weir_topology_join(p->links, c->processes) != WEIR_OK) _exit(1);
+      if (p->links && weir_topology_join(p->links, c->processes / p->per_machine) != WEIR_OK)
+        _exit(1);
       (void)close_range(3, ~0u, 0); /* else a rank could not see its connection end */
       _exit(be_rank(c, p, path, number, c->processes, job));
     }
@@ -155,10 +172,13 @@ static void prepare(contender *c, const char *name, int setting) {
 }
 
 gboolean weir_bench_contender_own(contender *c, const char *name) {
-  static const char *const names[] = {"shm", "tcp", "tls"}; /* by BENCH_SHM and so on */
+  static const char *const names[] = {"shm", "tcp", "tls", "mixed"}; /* by BENCH_SHM and so on */
   for (int setting = 0; setting < (int)G_N_ELEMENTS(names); setting++)
     if (strcmp(name, names[setting]) == 0) {
       prepare(c, names[setting], setting);
+      c->link =
+          mmap(NULL, sizeof *c->link, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+      if (c->link == MAP_FAILED) abort();
       return TRUE;
     }
   return FALSE;

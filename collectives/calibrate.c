@@ -276,12 +276,22 @@ static weir_status measure(calibration *c, weir_link *link) {
   return status == WEIR_OK ? measure_load(c, link) : status;
 }
 
-/* The same from a latency and a rate that are known already, and in a fraction of the time. */
+/* Where there are links inside of machines beside those between them. */
+static weir_status measure_inside(calibration *c, weir_link *link) {
+  int a, b;
+  double none;
+  if (!find_pair(c->comm, false, &a, &b) || !find_pair(c->comm, true, &a, &b)) return WEIR_OK;
+  return measure_pair(c, a, b, &link->inner_alpha, &link->inner_beta, &none);
+}
+
+/* The same from a latency and a rate between machines that are known already, and in a fraction of the
+ * time. */
 static weir_status measure_processors(calibration *c, weir_link *link) {
   weir_link known = {.alpha = link->alpha, .beta = link->beta};
   load l;
   memset(link, 0, sizeof *link);
-  weir_status status = share(c, 0, &known.alpha);
+  weir_status status = measure_inside(c, link);
+  if (status == WEIR_OK) status = share(c, 0, &known.alpha);
   if (status == WEIR_OK) status = share(c, 0, &known.beta);
   if (status != WEIR_OK || !(known.alpha > 0) || known.alpha > FAR_S || !(known.beta > 0))
     return status;

@@ -42,6 +42,9 @@ uint64_t weir_host_identity(const char *override);
 /* Tell each other, and group.  Collective, one small all-gather.  From then on hierarchical
  * algorithms see the grouping; before, every rank counts as a machine of its own. */
 weir_status weir_comm_find_hosts(weir_comm *comm, uint64_t identity);
+/* Over TCP: ranks that it has found to share a machine exchange messages through memory from now on
+ * (weir_transport_tcp_share). */
+weir_status weir_comm_share_memory(weir_comm *comm);
 int weir_comm_hosts(const weir_comm *comm);
 /* Has every machine as many ranks as the others, and more than one? */
 bool weir_comm_levelled(const weir_comm *comm);

@@ -142,25 +142,36 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
   return weir_cost_plan_between(plan, (weir_group_shape){n, n, false}, elements, kept);
 }
 
-/* --- processors ------------------------------------------------------------------------------- */
+/* --- processors, and links inside of machines -------------------------------------------------- */
+
+static double inside_of_hitopk(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                               size_t elements) {
+  const weir_cost_terms inside =
+      weir_cost_hitopk(shape, link, elements, plan->cr, (weir_wire_format)plan->wire).inner;
+  return weir_cost_seconds(&inside, link->inner_alpha, link->inner_beta);
+}
 
 double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                                  const weir_link *link, size_t elements, size_t kept) {
-  const weir_link alone = {.alpha = link->alpha,
-                           .beta = link->beta,
-                           .duplex_beta = link->duplex_beta,
-                           .inner_alpha = link->inner_alpha,
-                           .inner_beta = link->inner_beta,
-                           .burst = link->burst,
-                           .deviation = link->deviation};
+  weir_link all = *link, alone = {.alpha = link->alpha,
+                                  .beta = link->beta,
+                                  .duplex_beta = link->duplex_beta,
+                                  .burst = link->burst,
+                                  .deviation = link->deviation};
+  if (shape.hosts == 1) { /* its own links are those that are known */
+    all.inner_alpha = alone.inner_alpha = link->alpha;
+    all.inner_beta = alone.inner_beta = link->beta;
+  }
   double seconds = 0.0;
   part parts[PARTS];
+  if (plan->scheme == WEIR_SCHEME_HITOPK && shape.hosts > 1)
+    return inside_of_hitopk(plan, shape, link, elements);
   const bool coded = plan->scheme == WEIR_SCHEME_COMPRESSED || plan->scheme == WEIR_SCHEME_HITOPK ||
                      plan->scheme == WEIR_SCHEME_PATH;
   const int count = shape.ranks > 1 && !coded ? parts_of(plan, elements, kept, parts) : 0;
   for (int i = 0; i < count; i++) {
     const weir_cost cost = part_cost(&parts[i], shape, link);
-    seconds += weir_cost_predict(&cost, link) - weir_cost_predict(&cost, &alone);
+    seconds += weir_cost_predict(&cost, &all) - weir_cost_predict(&cost, &alone);
   }
   return seconds;
 }

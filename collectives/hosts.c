@@ -79,6 +79,10 @@ done:
   return status;
 }
 
+weir_status weir_comm_share_memory(weir_comm *comm) {
+  return weir_transport_tcp_share(comm->transport, comm->hosts.of, comm->timeout_s);
+}
+
 int weir_comm_hosts(const weir_comm *comm) { return comm->hosts.count; }
 
 bool weir_comm_levelled(const weir_comm *comm) {

@@ -45,7 +45,7 @@ uint32_t weir_select_row(weir_kind kind, weir_group_shape shape, const weir_link
 /* --- plans ------------------------------------------------------------------------------------ */
 
 /* The next one that may be chosen in such a group, from WEIR_ALGORITHM_ANY on; false: there is none
- * left.  What goes on inside of machines is the usual: their own links are not measured. */
+ * left.  What goes on inside of machines is the usual. */
 static bool next_choice(weir_plan *plan, weir_group_shape shape) {
   const weir_scheme_row *row = &weir_schemes[plan->scheme];
   const bool machines = shape.hosts > 1 && shape.hosts < shape.ranks;

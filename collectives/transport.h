@@ -179,6 +179,13 @@ weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options
  * was no place.  WEIR_E_MISMATCH: the group has refused this rank. */
 weir_status weir_transport_tcp_join(weir_transport **out, const weir_tcp_options *options,
                                     double wait_s, int *members);
+/* Ranks of one machine exchange messages through memory that they share from now on, all others over
+ * TCP as before; machine[t->size] is the machine of each rank, by any numbers, and the same on all.
+ * Collective, on a TCP transport that has it not yet and is idle; a group that others are made of by
+ * shrink or grow is to be asked anew.  The transport then goes by the name "mixed", on all ranks alike, unless
+ * no machine has several ranks which could open what one of them has made (Linux's memfd, of at most
+ * 32 MiB and 4 KiB a pair): that is no failure, and the log says why. */
+weir_status weir_transport_tcp_share(weir_transport *t, const int *machine, double timeout_s);
 /* How many may join at once; and not more than there are. */
 #define WEIR_JOIN_MOST 32
 /* The same over one stream. */

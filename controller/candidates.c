@@ -151,8 +151,8 @@ double weir_input_goodput(const weir_decision_input *in) {
 
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth) {
   weir_link link = *processors;
-  link.alpha = link.inner_alpha = latency;
-  link.beta = link.inner_beta = link.duplex_beta = 1.0 / bandwidth;
+  link.alpha = latency;
+  link.beta = link.duplex_beta = 1.0 / bandwidth;
   link.burst = 0.0; /* a bucket's depth is known of the link that was there at the start only */
   link.deviation = 0.0;
   return link;

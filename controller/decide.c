@@ -67,10 +67,14 @@ static weir_status check(const weir_decision_input *in) {
   if (!in_range(&in->deviation, 1, 0.0, 3600.0))
     return weir_fail(WEIR_E_INVALID, "decision input: deviation %g out of range", in->deviation);
   const double processors[] = {in->processors.message_s, in->processors.answer_s,
-                               in->processors.byte_s, in->processors.sum_s, in->processors.sums_s};
-  if (!in_range(processors, 5, 0.0, 1.0))
-    return weir_fail(WEIR_E_INVALID,
-                     "decision input: message_s, answer_s, byte_s, sum_s or sums_s outside [0, 1]");
+                               in->processors.byte_s,    in->processors.sum_s,
+                               in->processors.sums_s,    in->processors.inner_alpha,
+                               in->processors.inner_beta};
+  if (!in_range(processors, sizeof processors / sizeof *processors, 0.0, 1.0))
+    return weir_fail(
+        WEIR_E_INVALID,
+        "decision input: message_s, answer_s, byte_s, sum_s, sums_s, inner_latency_s or "
+        "inner_byte_s outside [0, 1]");
   if (!in_range(&in->compute, 1, 0.0, 1e6))
     return weir_fail(WEIR_E_INVALID, "decision input: compute_s %g out of range", in->compute);
   if (!in_range(in->curve, WEIR_CURVE_POINTS, 0.0, 1.0) || !in_range(&in->overlap, 1, 0.0, 1.0))

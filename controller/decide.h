@@ -122,10 +122,11 @@ typedef struct weir_decision_input {
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
   double goodput; /* of it, what messages get, where packets are lost; 0: as much as the link has */
-  double deviation;     /* of messages' times, s for the root of a byte */
-  weir_link processors; /* as calibrated: message_s, answer_s, byte_s, sum_s, sums_s; 0: unknown */
-  double compute;       /* s a step, of the slowest rank */
-  double gain;          /* smoothed gain of the plan in force; negative: not known */
+  double deviation; /* of messages' times, s for the root of a byte */
+  weir_link
+      processors; /* weir_calibrate_processors: 0 is unknown, and inside of machines no time */
+  double compute; /* s a step, of the slowest rank */
+  double gain;    /* smoothed gain of the plan in force; negative: not known */
   double curve[WEIR_CURVE_POINTS];      /* gain of exact top-k at curve_cr[], mean over ranks */
   double curve_cr[WEIR_CURVE_POINTS];   /* descending */
   double overlap;                       /* see weir_shared_gain */
@@ -221,7 +222,7 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
 double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements,
                           const double *compress);
 double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const double *compress);
-/* What rows are predicted from: links of the network as it is, all messages alike, processors as
+/* What rows are predicted from: links of the network as it is, all messages alike, processors, and links inside of machines, as
  * calibrated; and the same of an input, whose messages may differ. */
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth);
 weir_link weir_input_link(const weir_decision_input *input);

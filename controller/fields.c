@@ -29,6 +29,8 @@ const weir_field weir_fields[] = {
     {"byte_s", WEIR_FIELD_DOUBLE, AT(processors.byte_s), 0, true},
     {"sum_s", WEIR_FIELD_DOUBLE, AT(processors.sum_s), 0, true},
     {"sums_s", WEIR_FIELD_DOUBLE, AT(processors.sums_s), 0, true},
+    {"inner_latency_s", WEIR_FIELD_DOUBLE, AT(processors.inner_alpha), 0, true},
+    {"inner_byte_s", WEIR_FIELD_DOUBLE, AT(processors.inner_beta), 0, true},
     {"compute_s", WEIR_FIELD_DOUBLE, AT(compute), 0, false},
     {"gain", WEIR_FIELD_DOUBLE, AT(gain), 0, false},
     {"curve", WEIR_FIELD_DOUBLE, AT(curve), WEIR_CURVE_POINTS, false},

@@ -40,8 +40,8 @@ static weir_status over_shm(weir_session *session, weir_transport **out) {
 }
 
 /* Equal on two ranks that can share memory and see each other's processes: the boot of their
- * kernel, their namespace of processes, their shared memory file system, their user; and their
- * network, as memory would go past whatever is between two (a shaped link, a policy).  0: unknown.
+ * kernel, their namespace of processes, their shared memory file system, their user; and their machine
+ * and its network, as memory would go past whatever is between two (a shaped link, a policy).  0: unknown.
  */
 static uint64_t shared_memory_place(void) {
   char boot[64];
@@ -53,7 +53,8 @@ static uint64_t shared_memory_place(void) {
       stat("/proc/self/ns/net", &network) != 0 || stat("/dev/shm", &memory) != 0)
     return 0;
   const uint64_t parts[] = {(uint64_t)processes.st_ino, (uint64_t)network.st_ino,
-                            (uint64_t)memory.st_dev, (uint64_t)memory.st_ino, (uint64_t)geteuid()};
+                            (uint64_t)memory.st_dev,    (uint64_t)memory.st_ino,
+                            (uint64_t)geteuid(),        weir_host_identity(NULL)};
   const uint64_t place = weir_hash(WEIR_HASH_INIT, boot, (size_t)got);
   return weir_hash(place, parts, sizeof parts);
 }
@@ -88,13 +89,14 @@ static weir_status move_to_memory(weir_session *session) {
   session->comm = NULL;
   session->transport->ops->destroy(session->transport);
   session->transport = memory;
+  session->shares = false;
   return weir_comm_create(&session->comm, memory, session->options.timeout_s);
 }
 
 weir_status weir_session_find_hosts(weir_session *session) {
   const weir_status status = weir_comm_find_hosts(session->comm, weir_host_identity(NULL));
   weir_comm_neighbours(session->comm, &session->next, &session->previous);
-  return status;
+  return status == WEIR_OK && session->shares ? weir_comm_share_memory(session->comm) : status;
 }
 
 weir_status weir_session_connect(weir_session *session) {
@@ -102,6 +104,7 @@ weir_status weir_session_connect(weir_session *session) {
   const char *name = options->transport;
   char alone[64];
   weir_status status;
+  session->shares = weir_options_share(options);
   if (options->world_size == 1 && options->max_ranks == 0) {
     /* A group of one needs no meeting place; its name is its own. */
     (void)snprintf(alone, sizeof alone, "weir alone %p", (void *)session);

@@ -40,6 +40,7 @@ static weir_status find_addresses(const weir_session *session, char **list) {
 static weir_status connect_to(weir_session *session, double wait_s, int *members) {
   const weir_options *options = &session->options;
   char *list = NULL;
+  session->shares = weir_options_share(options);
   weir_status status = find_addresses(session, &list);
   if (status != WEIR_OK) return status;
   const weir_tcp_options tcp = {.rendezvous = list,

@@ -52,7 +52,11 @@ static weir_status check_device(const weir_options *options) {
 }
 
 static bool over_tcp(const weir_options *options) {
-  return strcmp(options->transport, "tcp") == 0 || strcmp(options->transport, "auto") == 0;
+  return strcmp(options->transport, "tcp") == 0 || weir_options_share(options);
+}
+
+bool weir_options_share(const weir_options *options) {
+  return strcmp(options->transport, "mixed") == 0 || strcmp(options->transport, "auto") == 0;
 }
 
 static weir_status check_max_ranks(const weir_options *options) {
@@ -97,6 +101,7 @@ static weir_status check_listener(const weir_options *options) {
 static const struct {
   const char *name, *rendezvous;
 } transports[] = {{"tcp", "\"HOST:PORT\" of rank 0"},
+                  {"mixed", "\"HOST:PORT\" of rank 0"},
                   {"auto", "\"HOST:PORT\" of rank 0"},
                   {"shm", "a group name"},
                   {"inproc", "a group name"},
@@ -118,10 +123,11 @@ weir_status weir_options_check(const weir_options *options) {
       place = transports[i].rendezvous;
     }
   if (!known)
-    return weir_fail(WEIR_E_INVALID,
-                     "transport is \"%s\"; \"tcp\", \"shm\", \"auto\", \"mpi\", \"nccl\" and "
-                     "\"inproc\" are known",
-                     transport);
+    return weir_fail(
+        WEIR_E_INVALID,
+        "transport is \"%s\"; \"tcp\", \"mixed\", \"shm\", \"auto\", \"mpi\", \"nccl\" "
+        "and \"inproc\" are known",
+        transport);
   const bool met = options->rendezvous != NULL && options->rendezvous[0] != 0;
   if (options->world_size > 1 && place != NULL && !met)
     return weir_fail(WEIR_E_INVALID, "%d ranks need a rendezvous (%s)", options->world_size, place);

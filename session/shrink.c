@@ -18,7 +18,7 @@ static weir_status check_shrink(const weir_session *session) {
                      "the ranks' weights are no longer the same: go back to where they were");
   if (session->transport->ops->shrink == NULL)
     return weir_fail(WEIR_E_UNSUPPORTED,
-                     "transport %s cannot go on without a rank; tcp and shm can",
+                     "transport %s cannot go on without a rank; tcp, mixed and shm can",
                      session->transport->ops->name);
   return WEIR_OK;
 }

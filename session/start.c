@@ -67,7 +67,8 @@ uint64_t weir_session_digest_tensors(const weir_session *session) {
 uint64_t weir_session_offer(const weir_session *session) {
   const weir_options *options = &session->options;
   const uint64_t parts[] = {weir_session_digest_tensors(session), session->device_ops != NULL,
-                            options->memory_limit, (uint64_t)options->max_ranks};
+                            options->memory_limit, (uint64_t)options->max_ranks,
+                            weir_options_share(options)};
   uint64_t digest = weir_hash(WEIR_HASH_INIT, parts, sizeof parts);
   for (size_t i = 0; i < session->state_count; i++) {
     const uint64_t bytes = session->states[i].bytes;

@@ -107,6 +107,7 @@ struct weir_session {
   weir_key key;        /* of the job: what else of it proves by, once the secret is forgotten */
   bool has_secret;     /* and whether the key is made of one */
   bool plain;          /* messages are not encrypted, with a secret neither */
+  bool shares;         /* over TCP: ranks of a machine share memory, where they can */
   bool keep_nonfinite; /* gradients of a step that is lost are NaN, not zero */
   int next, previous;  /* to measure with, on another machine where there is one */
 
@@ -183,6 +184,8 @@ weir_status weir_session_check(const weir_session *session);
 /* The options of a caller, whose header may be older, as this library has them. */
 weir_status weir_options_take(weir_options *current, const weir_options *callers);
 weir_status weir_options_check(const weir_options *options);
+/* May its ranks share memory where they share a machine, and go over TCP otherwise? */
+bool weir_options_share(const weir_options *options);
 
 /* The job's secret, if there is one anywhere; and away with it.  Is its text to stay plain? */
 weir_status weir_session_find_secret(weir_session *session, const weir_options *options);

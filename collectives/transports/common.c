@@ -1,6 +1,8 @@
 #include "collectives/transports/common.h"
 
 #include <sched.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 
@@ -99,6 +101,52 @@ weir_status weir_survivors_check(const bool *member, const bool *dead, int size)
   return weir_fail(WEIR_E_PEER,
                    "%d of %d ranks cannot go on: rank %d is silent and may be going on elsewhere",
                    count, size, silent);
+}
+
+static weir_status exchange(weir_transport *t, const weir_tag *tag, unsigned char *all,
+                            size_t bytes, weir_send *send, weir_recv *recv, double deadline_s) {
+  size_t n = 0;
+  for (int r = 0; r < t->size; r++) {
+    if (r == t->rank) continue;
+    send[n] = (weir_send){r, all + (size_t)t->rank * bytes, bytes, 0};
+    recv[n++] = (weir_recv){r, all + (size_t)r * bytes, bytes, 0, 0};
+  }
+  const weir_status status = t->ops->transfer(t, tag, send, n, recv, n, deadline_s);
+  for (size_t i = 0; status == WEIR_OK && i < n; i++)
+    if (recv[i].bytes != bytes) {
+      t->ops->abort(t, recv[i].peer);
+      return weir_fail(WEIR_E_MISMATCH, "rank %d tells %zu bytes, this rank %zu", recv[i].peer,
+                       recv[i].bytes, bytes);
+    }
+  return status;
+}
+
+weir_status weir_transport_tell(weir_transport *t, const weir_tag *tag, void *all, size_t bytes,
+                                double deadline_s) {
+  const size_t size = (size_t)t->size;
+  weir_send *send = calloc(size, sizeof *send);
+  weir_recv *recv = calloc(size, sizeof *recv);
+  const weir_status status = send && recv
+                                 ? exchange(t, tag, all, bytes, send, recv, deadline_s)
+                                 : weir_fail(WEIR_E_NOMEM, "no memory for %zu ranks", size);
+  free(recv);
+  free(send);
+  return status;
+}
+
+void weir_ring_write(unsigned char *ring, size_t size, uint64_t at, const void *data,
+                     size_t bytes) {
+  const size_t begin = (size_t)at & (size - 1);
+  const size_t head = bytes < size - begin ? bytes : size - begin;
+  if (head > 0) memcpy(ring + begin, data, head);
+  if (bytes > head) memcpy(ring, (const unsigned char *)data + head, bytes - head);
+}
+
+void weir_ring_read(const unsigned char *ring, size_t size, uint64_t at, void *data, size_t bytes) {
+  const size_t begin = (size_t)at & (size - 1);
+  const size_t head = bytes < size - begin ? bytes : size - begin;
+  if (head > 0) memcpy(data, ring + begin, head);
+  if (bytes > head) memcpy((unsigned char *)data + head, ring, bytes - head);
 }
 
 void weir_flow_record(weir_transport *t, weir_flow_sample flow) {

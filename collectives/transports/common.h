@@ -42,6 +42,15 @@ weir_status weir_survivors_check(const bool *member, const bool *dead, int size)
 /* How long survivors wait for a rank that the group ended for because it was silent. */
 #define WEIR_SHRINK_GRACE_S 1.0
 
+/* Every rank tells all others as many bytes: all[size * bytes], in which the caller's own are set.
+ * Whoever tells another number of bytes ends the group (WEIR_E_MISMATCH). */
+weir_status weir_transport_tell(weir_transport *t, const weir_tag *tag, void *all, size_t bytes,
+                                double deadline_s);
+
+/* Bytes into and out of a ring of `size` bytes, a power of two, at the running position `at`. */
+void weir_ring_write(unsigned char *ring, size_t size, uint64_t at, const void *data, size_t bytes);
+void weir_ring_read(const unsigned char *ring, size_t size, uint64_t at, void *data, size_t bytes);
+
 void weir_flow_record(weir_transport *t, weir_flow_sample flow);
 /* Shorter messages say nothing about bandwidth. */
 #define WEIR_FLOW_MIN ((size_t)16 * 1024)

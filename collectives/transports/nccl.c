@@ -84,27 +84,12 @@ static weir_status tell(nct *self, hello *all, double deadline_s) {
   static const char name[] = "weir nccl";
   weir_transport *control = &self->control->base;
   const weir_tag tag = {.plan = weir_hash(WEIR_HASH_INIT, name, sizeof name)};
-  const size_t size = (size_t)self->base.size;
-  weir_send *send = calloc(size, sizeof *send);
-  weir_recv *recv = calloc(size, sizeof *recv);
-  weir_status status =
-      send && recv ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory for %zu ranks", size);
-  size_t n = 0;
-  for (int r = 0; status == WEIR_OK && r < self->base.size; r++) {
-    if (r == self->base.rank) continue;
-    send[n] = (weir_send){r, &all[self->base.rank], sizeof *all, 0};
-    recv[n++] = (weir_recv){r, &all[r], sizeof *all, 0, 0};
-  }
-  if (status == WEIR_OK)
-    status = control->ops->transfer(control, &tag, send, n, recv, n, deadline_s);
-  for (size_t i = 0; status == WEIR_OK && i < n; i++)
-    if (recv[i].bytes != sizeof *all || all[recv[i].peer].magic != NCT_MAGIC) {
-      control->ops->abort(control, recv[i].peer);
-      status = weir_fail(WEIR_E_MISMATCH, "rank %d does not speak of NCCL as this rank does",
-                         recv[i].peer);
+  weir_status status = weir_transport_tell(control, &tag, all, sizeof *all, deadline_s);
+  for (int r = 0; status == WEIR_OK && r < self->base.size; r++)
+    if (all[r].magic != NCT_MAGIC) {
+      control->ops->abort(control, r);
+      status = weir_fail(WEIR_E_MISMATCH, "rank %d does not speak of NCCL as this rank does", r);
     }
-  free(recv);
-  free(send);
   return status;
 }
 

@@ -39,21 +39,6 @@ static void begin(transfer *x) {
   x->open = x->sends + x->recvs;
 }
 
-static void copy_in(unsigned char *ring, size_t size, uint64_t at, const void *data, size_t bytes) {
-  const size_t begin_at = (size_t)at & (size - 1);
-  const size_t head = bytes < size - begin_at ? bytes : size - begin_at;
-  if (head > 0) memcpy(ring + begin_at, data, head);
-  if (bytes > head) memcpy(ring, (const unsigned char *)data + head, bytes - head);
-}
-
-static void copy_out(const unsigned char *ring, size_t size, uint64_t at, void *data,
-                     size_t bytes) {
-  const size_t begin_at = (size_t)at & (size - 1);
-  const size_t head = bytes < size - begin_at ? bytes : size - begin_at;
-  if (head > 0) memcpy(data, ring + begin_at, head);
-  if (bytes > head) memcpy((unsigned char *)data + head, ring, bytes - head);
-}
-
 static weir_status corrupt(transfer *x, int rank) {
   shm_end(x->self, WEIR_E_PROTOCOL, rank);
   return weir_fail(WEIR_E_PROTOCOL, "rank %d has spoilt its ring (step %llu)", rank,
@@ -107,7 +92,7 @@ static weir_status push(transfer *x, int rank) {
       const shm_frame frame = {
           SHM_MAGIC, (uint32_t)self->base.rank, x->tag->plan, x->tag->step, x->tag->op, s->hop,
           s->bytes};
-      copy_in(p->out_bytes, self->ring_bytes, p->head, &frame, sizeof frame);
+      weir_ring_write(p->out_bytes, self->ring_bytes, p->head, &frame, sizeof frame);
       p->head += sizeof frame;
       space -= sizeof frame;
       p->send_headed = true;
@@ -115,8 +100,8 @@ static weir_status push(transfer *x, int rank) {
     /* A quarter of the ring at once: the reader copies one piece while the next is written. */
     const size_t piece = least(least(space, s->bytes - p->sent), self->ring_bytes / 4);
     if (piece > 0)
-      copy_in(p->out_bytes, self->ring_bytes, p->head, (const unsigned char *)s->data + p->sent,
-              piece);
+      weir_ring_write(p->out_bytes, self->ring_bytes, p->head,
+                      (const unsigned char *)s->data + p->sent, piece);
     p->head += piece;
     p->sent += piece;
     publish_head(x, rank);
@@ -133,7 +118,7 @@ static weir_status take_frame(transfer *x, int rank) {
   shm_peer *p = &x->self->peer[rank];
   weir_recv *r = &x->recv[p->recv_at];
   shm_frame frame;
-  copy_out(p->in_bytes, x->self->ring_bytes, p->tail, &frame, sizeof frame);
+  weir_ring_read(p->in_bytes, x->self->ring_bytes, p->tail, &frame, sizeof frame);
   p->tail += sizeof frame;
   if (frame.magic != SHM_MAGIC || frame.from != (uint32_t)rank) return corrupt(x, rank);
   weir_tag due = *x->tag;
@@ -172,8 +157,8 @@ static weir_status pull(transfer *x, int rank) {
     }
     const size_t piece = least(least((size_t)there, r->bytes - p->received), self->ring_bytes / 4);
     if (piece > 0)
-      copy_out(p->in_bytes, self->ring_bytes, p->tail, (unsigned char *)r->data + p->received,
-               piece);
+      weir_ring_read(p->in_bytes, self->ring_bytes, p->tail, (unsigned char *)r->data + p->received,
+                     piece);
     p->tail += piece;
     p->received += piece;
     publish_tail(x, rank);

@@ -10,10 +10,13 @@
 
 #include "base/base.h"
 #include "collectives/transports/tcp_joiners.h"
+#include "collectives/transports/tcp_memory.h"
 #include "collectives/transports/tcp_tls.h"
 
+/* A socket that is a bell says nothing of the network. */
 static int tcp_descriptor(weir_transport *t, int peer) {
-  return peer >= 0 && peer < t->size ? ((tcp *)t)->peer[peer].fd : -1;
+  const tcp_peer *p = peer >= 0 && peer < t->size ? &((tcp *)t)->peer[peer] : NULL;
+  return p && !p->memory ? p->fd : -1;
 }
 
 static const char *tcp_address(weir_transport *t, int rank) {
@@ -47,6 +50,7 @@ static void tcp_destroy(weir_transport *t) {
     close_fd(self->peer[r].fd);
     free(self->peer[r].stage);
   }
+  tcp_memory_close(self);
   close_fd(self->door > 0 ? self->door : -1);
   close_fd(self->listener);
   close_fd(self->stop);

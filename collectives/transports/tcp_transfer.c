@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "base/crc32c.h"
 #include "collectives/transports/tcp_call.h"
+#include "collectives/transports/tcp_memory.h"
 #include "collectives/transports/tcp_tls.h"
 
 #define BATCH 32 /* messages in one sendmsg */
@@ -96,6 +97,11 @@ static void advance_sent(tcp_call *x, int way, size_t bytes) {
   }
 }
 
+/* Payloads that travel through memory are not summed up. */
+static uint32_t sum_up(const tcp_peer *p, uint32_t crc, const void *data, size_t bytes) {
+  return p->memory != NULL ? crc : weir_crc32c(crc, data, bytes);
+}
+
 /* What leaves in one system call: as much as is summed up while it passes through the cache. */
 typedef struct parcel {
   tcp_frame frame[BATCH];
@@ -119,7 +125,7 @@ static bool pack(const tcp_call *x, int way, size_t i, int m, parcel *c, size_t 
   tcp_frame_write(&c->frame[m], x->self->base.rank, x->tag, x->send[i].hop, x->send[i].bytes,
                   tcp_call_stream(x, way));
   if (summed == 0) crc = weir_crc32c(0, &c->frame[m], sizeof c->frame[m]);
-  if (summed < end) crc = weir_crc32c(crc, data + summed, end - summed);
+  if (summed < end) crc = sum_up(p, crc, data + summed, end - summed);
   if (summed < end) summed = end;
   if (first) {
     p->send_crc = crc;
@@ -135,22 +141,26 @@ static bool pack(const tcp_call *x, int way, size_t i, int m, parcel *c, size_t 
 
 static ssize_t send_some(tcp_peer *p, struct iovec *piece, size_t pieces) {
   const struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
+  if (p->memory != NULL) return tcp_memory_send(p, piece, pieces);
   return p->tls != NULL ? tcp_tls_send(p, piece, pieces)
                         : sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static ssize_t receive_some(tcp_peer *p, struct iovec *piece, size_t pieces) {
   struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
+  if (p->memory != NULL) return tcp_memory_recv(p, piece, pieces);
   return p->tls != NULL ? tcp_tls_recv(p, piece, pieces) : recvmsg(p->fd, &message, MSG_DONTWAIT);
 }
 
-static weir_status blame_cipher(tcp_call *x, int way) {
+/* The bytes that come are not those of a cipher, or of a ring. */
+static weir_status blame_bytes(tcp_call *x, int way) {
   const int peer = tcp_call_rank(x, way);
+  const bool ring = x->self->peer[way].memory != NULL;
   return tcp_blame_frame(
       x->self, peer,
-      weir_fail(WEIR_E_PROTOCOL,
-                "a message of rank %d was damaged on its way: it cannot be decrypted (step %llu)",
-                peer, (unsigned long long)x->tag->step));
+      weir_fail(WEIR_E_PROTOCOL, "a message of rank %d was damaged on its way: it %s (step %llu)",
+                peer, ring ? "is in a ring that is spoilt" : "cannot be decrypted",
+                (unsigned long long)x->tag->step));
 }
 
 static weir_status push(tcp_call *x, int way) {
@@ -167,7 +177,7 @@ static weir_status push(tcp_call *x, int way) {
     }
     const ssize_t sent = send_some(p, c.piece, c.pieces);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno == EBADMSG) return blame_cipher(x, way);
+    if (sent < 0 && errno == EBADMSG) return blame_bytes(x, way);
     if (sent < 0 && errno != EAGAIN)
       return tcp_blame_closed(x->self, tcp_call_rank(x, way), x->tag->step, errno);
     if (sent > 0) advance_sent(x, way, (size_t)sent);
@@ -224,7 +234,7 @@ static weir_status unstage(tcp_call *x, int way) {
   p->received = there < part.bytes ? there : part.bytes;
   if (p->received > 0)
     memcpy((unsigned char *)r->data + part.begin, p->stage + p->stage_at, p->received);
-  p->recv_crc = weir_crc32c(p->recv_crc, p->stage + p->stage_at, p->received);
+  p->recv_crc = sum_up(p, p->recv_crc, p->stage + p->stage_at, p->received);
   p->stage_at += p->received;
   return WEIR_OK;
 }
@@ -264,15 +274,15 @@ static weir_status fill(tcp_call *x, int way) {
   piece[pieces++] = (struct iovec){p->stage + kept, TCP_STAGE - kept};
   const ssize_t got = receive_some(p, piece, pieces);
   if (got < 0 && errno == EINTR) return WEIR_OK;
-  if (got < 0 && errno == EBADMSG) return blame_cipher(x, way);
+  if (got < 0 && errno == EBADMSG) return blame_bytes(x, way);
   if (got == 0 || (got < 0 && errno != EAGAIN))
     return tcp_blame_closed(x->self, tcp_call_rank(x, way), x->tag->step, got == 0 ? 0 : errno);
   p->recv_blocked = got < (ssize_t)(rest + TCP_STAGE - kept);
   const size_t bytes = got < 0 ? 0 : (size_t)got;
   const size_t payload = bytes < rest ? bytes : rest;
   if (payload > 0)
-    p->recv_crc = weir_crc32c(p->recv_crc,
-                              (const unsigned char *)r->data + part.begin + p->received, payload);
+    p->recv_crc =
+        sum_up(p, p->recv_crc, (const unsigned char *)r->data + part.begin + p->received, payload);
   p->received += payload;
   p->stage_end += bytes - payload;
   /* The first chunk is all that had arrived when this rank looked. */
@@ -289,7 +299,7 @@ weir_status tcp_call_stalled(tcp_call *x, int way) {
   const size_t payload = p->headed ? tcp_call_part(x, way).bytes - p->received
                                    : sizeof(tcp_frame) + x->recv[p->recv_at].capacity;
   const size_t due = payload + TCP_TRAILER - (p->stage_end - p->stage_at);
-  return tcp_tls_torn(p, due) ? blame_cipher(x, way) : WEIR_OK;
+  return tcp_tls_torn(p, due) ? blame_bytes(x, way) : WEIR_OK;
 }
 
 bool tcp_call_due(tcp_call *x, int way) {

@@ -53,11 +53,12 @@ typedef struct weir_options {
   int rank;           /* 0 .. world_size - 1 */
   int world_size;     /* N >= 1 */
 
-  /* What carries the messages: "tcp" (default); "shm" (one host); "auto" (tcp, or shm when all
-   * ranks turn out to share a host and its network); "mpi" (ranks of an MPI job); "nccl" (ranks with
-   * a CUDA device each); "inproc" (threads of one process). */
+  /* What carries the messages: "tcp" (default); "shm" (one host); "mixed" (tcp, but memory between
+   * ranks that share a host, where they can); "auto" (shm when all ranks turn out to share a host and
+   * its network, else mixed); "mpi" (ranks of an MPI job); "nccl" (ranks with a CUDA device each);
+   * "inproc" (threads of one process). */
   const char *transport;
-  /* Where ranks meet.  tcp, auto, nccl: "HOST:PORT" at which rank 0 listens; shm, inproc: a name of
+  /* Where ranks meet.  tcp, mixed, auto, nccl: "HOST:PORT" at which rank 0 listens; shm, inproc: a name of
    * the group; mpi: not used. */
   const char *rendezvous;
   /* tcp, auto, nccl: local address to use.  NULL (default): the one that reaches rank 0. */
@@ -157,7 +158,7 @@ typedef struct weir_options {
    * "" (default): none; a shell's pattern of names in any case of letters ("*bias", "*norm*"), or
    * "<N": fewer than N elements.  The same on all ranks. */
   const char *full_precision;
-  /* tcp, auto (which then stays on tcp): others may join the group while it trains (weir_join), up
+  /* tcp, mixed, auto (which then does not become shm): others may join the group while it trains (weir_join), up
    * to so many ranks in all; the same on all ranks, those that join included.  weir_step_begin may
    * then return WEIR_GROW, and rank 0 goes on listening at `rendezvous`.  0 (default): nobody may.
    * Other transports: WEIR_E_UNSUPPORTED. */
@@ -371,8 +372,8 @@ weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now)
  * WEIR_E_UNSUPPORTED: nobody may join. */
 weir_status weir_addresses(const weir_session *session, char *text, size_t room);
 
-/* What carries the messages: "tcp", "shm", "mpi", "nccl" or "inproc"; with transport "auto", what
- * it turned out to be.  A group of one is always "inproc", unless others may join.  *name is the library's: do not free it.
+/* What carries the messages: "tcp", "mixed", "shm", "mpi", "nccl" or "inproc"; with transport "auto" or
+ * "mixed", what it turned out to be: "tcp" where no two ranks share memory.  A group of one is always "inproc", unless others may join.  *name is the library's: do not free it.
  * WEIR_E_STATE before weir_session_start. */
 weir_status weir_current_transport(const weir_session *session, const char **name);
 

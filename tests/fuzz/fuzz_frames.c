@@ -2,6 +2,7 @@
  *   - a frame's header, as it is and with its checksum put right;
  *   - a datagram, likewise, by a rank that answers;
  *   - a program that writes a stream of frames, good ones and others, which a transfer then reads;
+ *   - the same stream through a ring in memory, whose positions it may spoil;
  *   - one that does so on several streams, among which messages are divided.
  * What a transfer returns as received is what was sent, and nothing is written past the
  * room given. */
@@ -17,6 +18,7 @@
 #include "base/base.h"
 #include "base/crc32c.h"
 #include "collectives/transports/tcp_datagram.h"
+#include "collectives/transports/tcp_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -94,9 +96,13 @@ static void append(stream *s, const void *from, size_t count) {
   s->count += count;
 }
 
+static bool in_memory; /* where payloads are not summed up */
+
 /* What closes the frame that begins there, right or wrong. */
 static void close_frame(stream *s, size_t begin, bool wrong) {
-  uint32_t crc = weir_crc32c(0, s->byte + begin, s->count - begin);
+  const size_t whole = s->count - begin;
+  const size_t summed = in_memory && whole > sizeof(tcp_frame) ? sizeof(tcp_frame) : whole;
+  uint32_t crc = weir_crc32c(0, s->byte + begin, summed);
   crc = htole32(crc ^ wrong);
   append(s, &crc, sizeof crc);
 }
@@ -151,8 +157,25 @@ static void check_messages(const stream *s, weir_status status, const weir_recv 
   }
 }
 
-static void feed_stream(const uint8_t *program, size_t size) {
+/* All of the stream in a ring of its length, from any place of it on; true: its end is told wrong. */
+static bool write_ring(const stream *s, const uint8_t *program, size_t size, tcp_memory *m) {
+  static _Alignas(64) unsigned char ring[2][sizeof(tcp_ring) + STREAM];
+  const uint64_t begin = (uint64_t)program[size - 1] * 251;
+  const bool spoils = program[0] >= 240;
+  memset(ring, 0, sizeof ring);
+  *m = (tcp_memory){.in = (tcp_ring *)(void *)ring[0],
+                    .out = (tcp_ring *)(void *)ring[1],
+                    .ring_bytes = STREAM,
+                    .tail = begin};
+  weir_ring_write(ring[0] + sizeof(tcp_ring), STREAM, begin, s->byte, s->count);
+  atomic_store(&m->in->head, begin + s->count + (spoils ? STREAM + 1 : 0));
+  return spoils;
+}
+
+static void feed_stream(const uint8_t *program, size_t size, bool memory) {
   static stream s;
+  tcp_memory connection;
+  in_memory = memory;
   static unsigned char data[MESSAGES][ROOM + 1];
   weir_recv recv[MESSAGES];
   int pair[2];
@@ -160,18 +183,23 @@ static void feed_stream(const uint8_t *program, size_t size) {
   const size_t messages = 1 + program[0] % MESSAGES;
   for (size_t at = 1; at < size && s.count < STREAM;) at += write_some(&s, program + at, size - at);
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) abort();
-  if (s.count > 0 && send(pair[1], s.byte, s.count, 0) != (ssize_t)s.count) abort();
+  if (!memory && s.count > 0 && send(pair[1], s.byte, s.count, 0) != (ssize_t)s.count) abort();
+  if (memory && write_ring(&s, program, size, &connection)) {
+    s.good = 0;
+    s.spoilt = true;
+  }
   (void)shutdown(pair[1], SHUT_WR);
   memset(data, CANARY, sizeof data);
   for (size_t i = 0; i < messages; i++)
     recv[i] = (weir_recv){.peer = 1, .data = data[i], .capacity = ROOM, .hop = (uint32_t)i};
   self.streams = 1;
-  peers[1] = (tcp_peer){.fd = pair[0], .stage = stage[0]};
+  peers[1] = (tcp_peer){.fd = pair[0], .stage = stage[0], .memory = memory ? &connection : NULL};
   self.ended = (weir_end){WEIR_OK, 0, 0};
   const weir_status status =
       tcp_transfer(&self.base, &due, NULL, 0, recv, messages, weir_now_s() + 5.0);
   check_messages(&s, status, recv, data, messages);
   demand(status == WEIR_OK || self.ended.culprit == 1, "another rank is to blame");
+  in_memory = false;
   (void)close(pair[0]);
   (void)close(pair[1]);
 }
@@ -281,7 +309,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   seal(&d, sizeof d);
   feed_datagram(d, sizeof d);
   feed_datagram(d, TRAIN_DATAGRAM);
-  if (size > 0) feed_stream(data, size);
+  if (size > 0) feed_stream(data, size, false);
+  if (size > 0) feed_stream(data, size, true);
   if (size >= 4) feed_streams(data, size);
   return 0;
 }

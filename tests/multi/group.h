@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../ports.h"
 #include "collectives/collective.h"
 #include "engine/engine.h"
 
@@ -32,6 +33,9 @@ typedef struct group {
   bool failed;
   char failure[512];
   void *shared; /* the test's own */
+  /* A letter a rank: over TCP, with memory shared by ranks of one letter; NULL: within the process. */
+  const char *machines;
+  char where[32];
 } group;
 
 typedef struct member {
@@ -66,9 +70,29 @@ static inline bool group_failed(group *g) {
 
 static inline void group_barrier(member *m) { pthread_barrier_wait(&m->group->barrier); }
 
+/* A barrier; has anything failed before it?  All ranks come to the same answer: nobody goes on before
+ * all have looked. */
+static inline bool group_failed_by_now(member *m) {
+  group_barrier(m);
+  const bool failed = group_failed(m->group);
+  group_barrier(m);
+  return failed;
+}
+
+static inline weir_status group_connect(member *m) {
+  const group *g = m->group;
+  int machine[GROUP_MAX];
+  if (g->machines == NULL)
+    return weir_transport_inproc(&m->transport, m->name, m->rank, m->size, 20);
+  for (int r = 0; r < m->size; r++) machine[r] = g->machines[r];
+  const weir_status status =
+      weir_transport_tcp(&m->transport, g->where, NULL, 1, m->rank, m->size, 20);
+  return status == WEIR_OK ? weir_transport_tcp_share(m->transport, machine, 20) : status;
+}
+
 static inline void *group_thread(void *argument) {
   member *m = argument;
-  weir_status status = weir_transport_inproc(&m->transport, m->name, m->rank, m->size, 20);
+  weir_status status = group_connect(m);
   if (status == WEIR_OK) status = weir_comm_create(&m->comm, m->transport, m->group->timeout_s);
   if (status != WEIR_OK)
     group_fail(m->group, "rank %d cannot join: %s", m->rank, weir_last_error());
@@ -81,7 +105,8 @@ static inline void *group_thread(void *argument) {
 }
 
 /* Run body on every rank; g->failure says what went wrong first. */
-static inline void group_run(group *g, int size, void (*body)(member *), void *shared) {
+static inline void group_run_over(group *g, int size, void (*body)(member *), void *shared,
+                                  const char *machines) {
   static atomic_int number;
   member members[GROUP_MAX];
   pthread_t threads[GROUP_MAX];
@@ -90,6 +115,8 @@ static inline void group_run(group *g, int size, void (*body)(member *), void *s
   g->size = size;
   g->timeout_s = 60;
   g->shared = shared;
+  g->machines = machines;
+  snprintf(g->where, sizeof g->where, "127.0.0.1:%d", free_port());
   pthread_mutex_init(&g->mutex, NULL);
   pthread_barrier_init(&g->barrier, NULL, (unsigned)size);
   const int turn = atomic_fetch_add(&number, 1);
@@ -104,6 +131,10 @@ static inline void group_run(group *g, int size, void (*body)(member *), void *s
   for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
   pthread_barrier_destroy(&g->barrier);
   pthread_mutex_destroy(&g->mutex);
+}
+
+static inline void group_run(group *g, int size, void (*body)(member *), void *shared) {
+  group_run_over(g, size, body, shared, NULL);
 }
 
 /* Every codec with every collective and wire format it goes with. */

@@ -1,5 +1,6 @@
 /* Groups for tests: one body run by every rank, as threads over the in-process transport, as forked
- * processes over TCP on the loopback, or as either over shared memory.  Every process has a
+ * processes over TCP on the loopback, alone or with memory shared inside of pretended machines, or as
+ * either over shared memory.  Every process has a
  * watchdog. */
 #ifndef WEIR_TESTS_RANKS_H
 #define WEIR_TESTS_RANKS_H
@@ -26,7 +27,9 @@
 /* For what hangs, on however busy a machine. */
 #define GROUP_WATCHDOG_S 600
 
-enum group_kind { GROUP_THREADS, GROUP_TCP, GROUP_SHM, GROUP_SHM_THREADS };
+enum group_kind { GROUP_THREADS, GROUP_TCP, GROUP_MIXED, GROUP_SHM, GROUP_SHM_THREADS };
+
+static const char *const group_names[] = {"threads", "tcp", "mixed", "shm", "shm threads"};
 
 /* What a rank has to say at the end; lies in memory shared with the ranks. */
 typedef struct group_result {
@@ -43,6 +46,7 @@ typedef struct group {
   const char *secret; /* over TCP; NULL: none */
   bool plain;         /* with a secret, and not encrypted */
   bool apart;         /* over TCP: rank r is at 127.0.0.(r + 1) */
+  int per_machine;    /* mixed: neighbouring ranks that share memory; 0: half of all, or two */
   /* The body of every rank; its status and weir_last_error() become the result. */
   weir_status (*body)(weir_transport *t, void *user);
   void *user;
@@ -79,7 +83,7 @@ static inline void group_init(group *g, enum group_kind kind, int size,
   static int serial;
   *g = (group){.kind = kind, .size = size, .timeout_s = 20.0, .body = body, .user = user};
   g->job = UINT64_C(0x5eed0000) + (uint64_t)serial;
-  if (kind == GROUP_TCP)
+  if (kind == GROUP_TCP || kind == GROUP_MIXED)
     (void)snprintf(g->where, sizeof g->where, "127.0.0.1:%d", free_port());
   else
     (void)snprintf(g->where, sizeof g->where, "test-%d-%d", (int)getpid(), serial);
@@ -87,13 +91,23 @@ static inline void group_init(group *g, enum group_kind kind, int size,
   g->result = group_shared(GROUP_MAX * sizeof *g->result);
 }
 
+/* Has a mixed group's memory be shared once it has met over TCP, or what is left of it has: old[] are
+ * its ranks' numbers in the group of `size` at first, NULL: the same. */
+static inline weir_status group_share(weir_transport *t, const int *old, int size, int per_machine,
+                                      double timeout_s) {
+  int machine[GROUP_MAX];
+  const int ranks = per_machine > 0 ? per_machine : size > 2 ? (size + 1) / 2 : size;
+  for (int r = 0; r < t->size; r++) machine[r] = (old ? old[r] : r) / ranks;
+  return weir_transport_tcp_share(t, machine, timeout_s);
+}
+
 static inline weir_status group_connect(const group *g, int rank, weir_transport **t) {
   char own[24];
   (void)snprintf(own, sizeof own, "127.0.0.%d", rank + 1);
   if (g->kind == GROUP_THREADS)
     return weir_transport_inproc(t, g->where, rank, g->size, g->timeout_s);
-  if (g->kind == GROUP_TCP)
-    return weir_transport_tcp_open(
+  if (g->kind == GROUP_TCP || g->kind == GROUP_MIXED) {
+    const weir_status status = weir_transport_tcp_open(
         t, &(weir_tcp_options){.rendezvous = g->where,
                                .bind_address = g->apart ? own : NULL,
                                .secret = g->secret,
@@ -104,6 +118,10 @@ static inline weir_status group_connect(const group *g, int rank, weir_transport
                                .size = g->size,
                                .streams = g->streams,
                                .timeout_s = g->timeout_s});
+    return status == WEIR_OK && g->kind == GROUP_MIXED
+               ? group_share(*t, NULL, g->size, g->per_machine, g->timeout_s)
+               : status;
+  }
   return weir_transport_shm(t, g->where, g->job, rank, g->size, g->timeout_s);
 }
 
@@ -171,7 +189,7 @@ static inline void group_join(group *g) {
 }
 
 static inline void group_run(group *g) {
-  if (g->kind == GROUP_TCP || g->kind == GROUP_SHM) {
+  if (g->kind != GROUP_THREADS && g->kind != GROUP_SHM_THREADS) {
     group_start(g);
     group_join(g);
     return;

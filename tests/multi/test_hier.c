@@ -271,6 +271,7 @@ Test(hosts, are_found) {
 /* Ranks 3, 0, 2 of 4 as ranks 0, 1, 2: messages go where they should, lengths come back. */
 static weir_status view_body(weir_transport *t, void *user) {
   (void)user;
+  const uint64_t before = t->bytes_sent;
   const int member[] = {3, 0, 2}, twice[] = {0, 1, 2, 3, 0}, strange[] = {0, 1, 2, 4};
   weir_transport *view = NULL;
   int wrong = weir_transport_view(&view, t, twice, 5) != WEIR_E_INVALID || view != NULL;
@@ -291,7 +292,7 @@ static weir_status view_body(weir_transport *t, void *user) {
   weir_recv recv = {previous, in, sizeof in, 5, 0};
   status = view->ops->transfer(view, &tag, &send, 1, &recv, 1, weir_now_s() + 10);
   wrong += recv.bytes != 2 || in[0] != member[previous] || recv.peer != previous;
-  wrong += view->bytes_sent == 0 || view->bytes_sent != t->bytes_sent;
+  wrong += view->bytes_sent == 0 || view->bytes_sent != t->bytes_sent - before;
   const weir_send self = {view->rank, out, 2, 6};
   wrong += view->ops->transfer(view, &tag, &self, 1, NULL, 0, weir_now_s() + 1) != WEIR_E_INVALID;
   double rtt = 0;

@@ -32,6 +32,24 @@ Test(join, a_training_grows_and_shrinks) {
   course_done(moving);
 }
 
+/* The same where the ranks of a machine share memory, which is made anew with every group. */
+Test(join, a_training_on_machines_grows_and_shrinks) {
+  static const char *const transports[] = {"auto", "mixed"};
+  for (int i = 0; i < 2; i++) {
+    course *c = course_new("fixed:topk:0.1:ag", i == 0 ? COURSE_SECRET : NULL);
+    c->transport = transports[i];
+    memcpy(c->want, (int[COURSE_PHASES]){2, 4, 3, 8}, sizeof c->want);
+    c->seat[2].phase = c->seat[3].phase = 1;
+    c->victim_phase = 2;
+    c->victim = i;
+    for (int s = 4; s < COURSE_SEATS; s++) c->seat[s].phase = 3;
+    course_begin(c);
+    course_end(c);
+    cr_expect_eq(atomic_load(&c->grown), 7);
+    course_done(c);
+  }
+}
+
 /* --- who comes in, with what ------------------------------------------------------------------ */
 
 static course *two_and_one(const char *policy, const char *secret) {

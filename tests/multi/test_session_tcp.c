@@ -26,6 +26,8 @@ typedef struct job {
   bool probes;
   const char *transport; /* NULL: tcp */
   const char *becomes;   /* what the session must run over; NULL: the same */
+  const char *hosts;     /* a letter a rank: its machine; NULL: all on this one */
+  const char *secret;
   char rendezvous[32];
 } job;
 
@@ -83,6 +85,9 @@ static int work(const job *j, int rank) {
   options.world_size = RANKS;
   options.rendezvous = j->rendezvous; /* also a good name for a group */
   if (j->transport != NULL) options.transport = j->transport;
+  const char host[2] = {j->hosts != NULL ? j->hosts[rank] : 0};
+  if (j->hosts != NULL) (void)setenv("WEIR_HOST", host, 1);
+  options.secret = j->secret;
   options.job_id = 77;
   options.timeout_s = j->victim >= 0 ? TIMEOUT_S : 30;
   options.policy = j->policy;
@@ -171,4 +176,36 @@ Test(session_auto, finds_shared_memory) {
             .probes = true,
             .transport = "auto",
             .becomes = "shm"});
+}
+
+/* Machines of several ranks share memory; those that stay alone do not. */
+Test(session_auto, finds_machines) {
+  static const char *const layouts[] = {"aabb", "aaab", "abab"};
+  static const char *const dense[] = {"fixed:none:1:dense-ring", "fixed:none:1:dense-tree",
+                                      "fixed:none:1:dense-hier-ring"};
+  for (int i = 0; i < 3; i++)
+    run((job){.policy = dense[i],
+              .victim = -1,
+              .probes = true,
+              .transport = "auto",
+              .becomes = "mixed",
+              .hosts = layouts[i],
+              .secret = i == 1 ? "known" : NULL});
+  run((job){
+      .policy = policies[0], .victim = -1, .transport = "auto", .becomes = "tcp", .hosts = "abcd"});
+}
+
+Test(session_mixed, trains_on_one_machine) {
+  run((job){.policy = policies[1], .victim = -1, .probes = true, .transport = "mixed"});
+}
+
+Test(session_mixed, a_killed_or_frozen_worker_is_named) {
+  for (int i = 0; i < 4; i++)
+    run((job){.policy = policies[i],
+              .victim = i,
+              .signal = i % 2 ? SIGKILL : SIGSTOP,
+              .probes = i == 2,
+              .transport = "mixed",
+              .hosts = i < 2 ? "aabb" : "aaab",
+              .secret = i == 3 ? "known" : NULL});
 }

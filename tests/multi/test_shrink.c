@@ -70,12 +70,14 @@ static weir_status shrinking_body(weir_transport *first, void *user) {
   int old[GROUP_MAX], names[GROUP_MAX], kept[GROUP_MAX];
   weir_transport *t = first;
   const int self = first->rank;
+  const bool mixed = strcmp(first->ops->name, "mixed") == 0;
   if (s->deaf && self == s->victim[0]) tcp_answerer_stop((tcp *)first);
   weir_status status = WEIR_OK;
   for (int r = 0; r < first->size; r++) old[r] = r;
   for (int number = 0; number < s->groups; number++) {
     const bool last = number + 1 == s->groups;
-    status = sums(t, old, last ? 30 : 1000000, s, number);
+    status = mixed && number > 0 ? group_share(t, old, first->size, 0, patience_s) : WEIR_OK;
+    if (status == WEIR_OK) status = sums(t, old, last ? 30 : 1000000, s, number);
     if (last || status == WEIR_E_CAPACITY || status == WEIR_E_INTERNAL) break;
     weir_transport *next = NULL;
     status = t->ops->shrink(t, patience_s, &next, kept);
@@ -150,6 +152,7 @@ static void any_rank(enum group_kind kind, int signal) {
 Test(shrink, a_rank_that_leaves_threads) { any_rank(GROUP_THREADS, 0); }
 Test(shrink, a_rank_that_leaves_shm_threads) { any_rank(GROUP_SHM_THREADS, 0); }
 Test(shrink, a_dead_rank_tcp) { any_rank(GROUP_TCP, SIGKILL); }
+Test(shrink, a_dead_rank_mixed) { any_rank(GROUP_MIXED, SIGKILL); }
 Test(shrink, a_dead_rank_shm) { any_rank(GROUP_SHM, SIGKILL); }
 
 static void frozen(enum group_kind kind) {
@@ -158,6 +161,7 @@ static void frozen(enum group_kind kind) {
   play(kind, 2, one(1, SIGSTOP, 2)); /* half of the group, with rank 0 */
 }
 Test(shrink, a_frozen_rank_tcp) { frozen(GROUP_TCP); }
+Test(shrink, a_frozen_rank_mixed) { frozen(GROUP_MIXED); }
 Test(shrink, a_frozen_rank_shm) { frozen(GROUP_SHM); }
 
 /* At once, one after the other, and of both kinds. */
@@ -175,6 +179,7 @@ static void several(enum group_kind kind) {
                .groups = 2});
 }
 Test(shrink, two_ranks_tcp) { several(GROUP_TCP); }
+Test(shrink, two_ranks_mixed) { several(GROUP_MIXED); }
 Test(shrink, two_ranks_shm) { several(GROUP_SHM); }
 Test(shrink, two_ranks_threads) { play(GROUP_THREADS, 5, two(0, 0, 3, 0, 4)); }
 
@@ -186,6 +191,7 @@ static void twice(enum group_kind kind, int signal) {
   play(kind, 5, s);
 }
 Test(shrink, twice_tcp) { twice(GROUP_TCP, SIGKILL); }
+Test(shrink, twice_mixed) { twice(GROUP_MIXED, SIGKILL); }
 Test(shrink, twice_shm) { twice(GROUP_SHM, SIGKILL); }
 Test(shrink, twice_threads) { twice(GROUP_THREADS, 0); }
 
@@ -403,6 +409,7 @@ static weir_status leaving_body(weir_transport *t, void *user) {
 static void leaves_nothing(enum group_kind kind) { group_passes(kind, 3, leaving_body, NULL); }
 Test(shrink, leaves_no_descriptor) {
   leaves_nothing(GROUP_TCP);
+  leaves_nothing(GROUP_MIXED);
   leaves_nothing(GROUP_SHM);
 }
 

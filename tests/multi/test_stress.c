@@ -110,7 +110,9 @@ static weir_status survive(round_of *round, weir_transport *first) {
   weir_status status = WEIR_OK;
   for (int r = 0; r < first->size; r++) name[r] = r;
   for (w->groups = 1; w->groups <= GROUPS_MAX; w->groups++) {
-    status = collectives(round, t, name, w->groups);
+    const bool shares = round->kind == GROUP_MIXED && t != first;
+    status = shares ? group_share(t, name, first->size, 0, TIMEOUT_S) : WEIR_OK;
+    if (status == WEIR_OK) status = collectives(round, t, name, w->groups);
     if (status < WEIR_E_TIMEOUT || status == WEIR_E_INTERNAL) break;
     if (w->found_s == 0) w->found_s = weir_now_s();
     weir_transport *next = NULL;
@@ -186,7 +188,8 @@ static void draw(round_of *round, uint64_t seed, uint64_t number) {
   weir_rng rng;
   weir_rng_seed(&rng, seed * 1000003 + number);
   *round = (round_of){.seed = weir_rng_next(&rng), .moment = AT_STEP};
-  round->kind = weir_rng_below(&rng, 2) ? GROUP_TCP : GROUP_SHM;
+  static const enum group_kind kinds[] = {GROUP_TCP, GROUP_MIXED, GROUP_SHM};
+  round->kind = kinds[weir_rng_below(&rng, 3)];
   round->size = 2 + (int)weir_rng_below(&rng, 7);
   const uint64_t moment = weir_rng_below(&rng, 6);
   if (moment == 0) round->moment = AT_START;
@@ -203,7 +206,7 @@ static void draw(round_of *round, uint64_t seed, uint64_t number) {
 
 static void describe(const round_of *round, uint64_t number, char *text, size_t room) {
   int at = snprintf(text, room, "round %llu, at %s: %s%s, %d ranks", (unsigned long long)number,
-                    chaos_moment[round->moment], round->kind == GROUP_TCP ? "tcp" : "shm",
+                    chaos_moment[round->moment], group_names[round->kind],
                     round->secret ? " with a secret" : "", round->size);
   for (int i = 0; i < round->blows && at < (int)room; i++)
     at += snprintf(text + at, room - (size_t)at, ", rank %d %s at %.0f ms", round->blow[i].victim,

@@ -279,10 +279,11 @@ static void rank_main(round_of *round, int rank) {
 
 /* --- what happens to them ------------------------------------------------------------------- */
 
+static bool has_sockets(const round_of *round) { return strcmp(round->transport, "shm") != 0; }
+
 static void draw_blow(round_of *round, int i, weir_rng *rng) {
   blow *b = &round->blow[i];
-  const bool tcp = strcmp(round->transport, "tcp") == 0;
-  b->kind = (int)weir_rng_below(rng, tcp ? CHAOS_KINDS : CUT); /* below shm nothing can be cut */
+  b->kind = (int)weir_rng_below(rng, has_sockets(round) ? CHAOS_KINDS : CUT);
   if (i == 1 && b->kind == PARTED && round->blow[0].kind == PARTED) b->kind = PAUSED;
   b->victim = (int)weir_rng_below(rng, (uint64_t)round->size);
   if (i == 1 && b->victim == round->blow[0].victim) b->victim = (b->victim + 1) % round->size;
@@ -297,8 +298,7 @@ static void draw_moment(round_of *round, weir_rng *rng) {
   static const int moments[] = {AT_STEP,   AT_START, AT_PROBE, AT_TRIAL, AT_SHRINK,
                                 AT_SHRINK, AT_GROW,  AT_GROW,  AT_SAVE};
   round->moment = moments[weir_rng_below(rng, sizeof moments / sizeof *moments)];
-  const bool tcp = strcmp(round->transport, "tcp") == 0;
-  if (round->moment == AT_GROW && !tcp) round->moment = AT_STEP;
+  if (round->moment == AT_GROW && !has_sockets(round)) round->moment = AT_STEP;
   /* Two only where those who are left are always more than half. */
   if (round->moment == AT_SHRINK && round->size < 5) round->size = 5;
   if (round->moment == AT_TRIAL) round->policy = "paper"; /* its trials come first, 50 steps */
@@ -307,9 +307,9 @@ static void draw_moment(round_of *round, weir_rng *rng) {
   round->probes = round->moment == AT_PROBE || weir_rng_below(rng, 4) == 0;
 }
 
-/* With auto the ranks meet over TCP and go on in shared memory. */
+/* No two of three ranks share a machine, or two: auto is tcp, or mixed. */
 static void draw(round_of *round, uint64_t seed, uint64_t number) {
-  static const char *const transports[] = {"tcp", "shm", "auto", "tcp"};
+  static const char *const transports[] = {"tcp", "shm", "auto", "mixed"};
   weir_rng rng;
   weir_rng_seed(&rng, seed * 1000003 + number);
   memset(round, 0, sizeof *round);

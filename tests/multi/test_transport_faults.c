@@ -54,6 +54,7 @@ static void differ_all(enum group_kind kind) {
 }
 Test(mismatch, threads) { differ_all(GROUP_THREADS); }
 Test(mismatch, tcp) { differ_all(GROUP_TCP); }
+Test(mismatch, mixed) { differ_all(GROUP_MIXED); }
 Test(mismatch, shm) { differ_all(GROUP_SHM); }
 
 /* All ranks but one sum 8 elements; that one has 6: nobody gets a sum. */
@@ -82,6 +83,7 @@ Test(lengths, differ) {
   for (uint32_t a = 0; a < WEIR_ALLREDUCE_COUNT; a++) {
     lengths_case(GROUP_THREADS, a);
     lengths_case(GROUP_TCP, a);
+    lengths_case(GROUP_MIXED, a);
     lengths_case(GROUP_SHM, a);
   }
 }
@@ -113,6 +115,7 @@ static void oversize_case(enum group_kind kind) {
 }
 Test(oversize, threads) { oversize_case(GROUP_THREADS); }
 Test(oversize, tcp) { oversize_case(GROUP_TCP); }
+Test(oversize, mixed) { oversize_case(GROUP_MIXED); }
 Test(oversize, shm) { oversize_case(GROUP_SHM); }
 
 /* --- ranks that leave, die or freeze -------------------------------------------------------- */
@@ -170,6 +173,7 @@ static void leave_case(enum group_kind kind) {
 }
 Test(fault, a_rank_that_leaves_threads) { leave_case(GROUP_THREADS); }
 Test(fault, a_rank_that_leaves_tcp) { leave_case(GROUP_TCP); }
+Test(fault, a_rank_that_leaves_mixed) { leave_case(GROUP_MIXED); }
 Test(fault, a_rank_that_leaves_shm) { leave_case(GROUP_SHM); }
 Test(fault, a_rank_that_leaves_shm_threads) { leave_case(GROUP_SHM_THREADS); }
 
@@ -185,6 +189,7 @@ static void stop_case(enum group_kind kind, double timeout_s) {
 }
 Test(fault, a_rank_that_stops_threads) { stop_case(GROUP_THREADS, 0.5); }
 Test(fault, a_rank_that_stops_tcp) { stop_case(GROUP_TCP, 1.0); }
+Test(fault, a_rank_that_stops_mixed) { stop_case(GROUP_MIXED, 1.0); }
 Test(fault, a_rank_that_stops_shm) { stop_case(GROUP_SHM, 1.0); }
 Test(fault, a_rank_that_stops_shm_threads) { stop_case(GROUP_SHM_THREADS, 0.5); }
 
@@ -217,6 +222,8 @@ static void signal_all(enum group_kind kind, int signal) {
 }
 Test(fault, killed) { signal_all(GROUP_TCP, SIGKILL); }
 Test(fault, frozen) { signal_all(GROUP_TCP, SIGSTOP); }
+Test(fault, killed_mixed) { signal_all(GROUP_MIXED, SIGKILL); }
+Test(fault, frozen_mixed) { signal_all(GROUP_MIXED, SIGSTOP); }
 Test(fault, killed_shm) { signal_all(GROUP_SHM, SIGKILL); }
 Test(fault, frozen_shm) { signal_all(GROUP_SHM, SIGSTOP); }
 
@@ -309,4 +316,5 @@ static void abort_case(enum group_kind kind) {
 }
 Test(abort, threads) { abort_case(GROUP_THREADS); }
 Test(abort, tcp) { abort_case(GROUP_TCP); }
+Test(abort, mixed) { abort_case(GROUP_MIXED); }
 Test(abort, shm) { abort_case(GROUP_SHM); }

@@ -258,6 +258,26 @@ Test(rows, have_names) {
   cr_assert_eq(weir_rows(WEIR_KIND_COUNT), 0);
 }
 
+/* 8 ranks on 2 machines, 250,000 floats: inside 7.5 ms and between 20 + 8 (hierarchies_by_hand), which is
+ * all where nothing is known of links inside.  HiTopKComm at 0.1 of them: inside a reduce-scatter by a
+ * ring, 3 ms + 0.75, and the lists of 2 x 6250 elements of 8 bytes and their headers to 3 others in 2 rounds.  One
+ * machine's links are those that are known: 14 of 10 ms, and 2 * 7/8 MB at 8 ns. */
+Test(cost_rows, plans_know_links_inside_of_machines) {
+  const weir_group_shape two = {8, 2, false}, one = {8, 1, false};
+  const weir_plan rings = planned("none:1:dense-hier-ring"), flat = planned("none:1:dense-ring"),
+                  top = planned("topk:0.1:hitopk");
+  const size_t n = 250000;
+  weir_link between = plain;
+  between.inner_alpha = between.inner_beta = 0;
+  cr_assert(near(weir_cost_plan_seconds(&rings, two, &plain, n, n, NULL), 0.0355));
+  cr_assert(near(weir_cost_plan_seconds(&rings, two, &between, n, n, NULL), 0.028));
+  cr_assert(near(weir_cost_plan_seconds(&flat, one, &plain, n, n, NULL), 0.154));
+  const double lists = 3e-9 * 2 * weir_wire_expected(62500, 6250, WEIR_WIRE_PAPER, true);
+  const double with = weir_cost_plan_seconds(&top, two, &plain, n, 25000, NULL),
+               without = weir_cost_plan_seconds(&top, two, &between, n, 25000, NULL);
+  cr_assert_float_eq(with - without, 3e-3 + 0.75e-3 + 2e-3 + lists, 1e-9);
+}
+
 /* What a plan comes to, by name. */
 static void choose(const char *plan, weir_group_shape shape, const weir_link *link, size_t elements,
                    const char *expected) {
@@ -275,7 +295,9 @@ static void choose(const char *plan, weir_group_shape shape, const weir_link *li
  * everything, 20 + 32 ms against halving's 40 + 24, of 100 MB halving, 1.5 of it.  8 ranks, lists
  * of 1e6 indices: the binomial broadcast takes 3 (10 + 32) ms, the chain 70 + 32 and a tenth;
  * halving of 4 MB 60 + 56, fewer latencies than the ring and fewer bytes than doubling.  On 2
- * machines 1 MB takes 28 ms between them, by ring and halving alike: the first.  An all-gather has the fewest latencies by Bruck, but with
+ * machines 1 MB takes 28 ms between them, by ring and halving alike, and inside of them by the former's
+ * usual, rings, 6 + 1.5 ms, by the latter's, pairwise and doubling, 3 + 2 + 1.5; were that no time,
+ * the first.  An all-gather has the fewest latencies by Bruck, but with
  * machines one rank at a time uses the link by a ring. */
 Test(selector, plans_that_leave_the_algorithm_open_by_hand) {
   const weir_group_shape four = {4, 4, false}, eight = {8, 8, false}, two = {8, 2, false};
@@ -288,7 +310,10 @@ Test(selector, plans_that_leave_the_algorithm_open_by_hand) {
   choose("none:1:dense", (weir_group_shape){1, 1, false}, &plain, 25, "dense");
   choose("star:0.1:art", eight, &plain, 10000000, "art-halving+chain");
   choose("star:0.1:art-ring", eight, &plain, 10000000, "art-ring");
-  choose("none:1:dense", two, &plain, 250000, "dense-hier-ring");
+  weir_link between = plain;
+  between.inner_alpha = between.inner_beta = 0;
+  choose("none:1:dense", two, &plain, 250000, "dense-hier-halving");
+  choose("none:1:dense", two, &between, 250000, "dense-hier-ring");
   choose("topk:0.1:ag", eight, &plain, 100000, "ag");
   choose("topk:0.1:ag", two, &plain, 1000000, "ag-ring");
   choose("qsgd:0.125:compressed", eight, &plain, 100000, "compressed");

@@ -90,7 +90,7 @@ def open_session(group: Any, options: dict[str, Any]) -> Session:
     options.setdefault("job_id", job)
     if not any(key in options for key in ("secret", "secret_file")):
         options["secret"] = secret
-    if server is not None and options["transport"] in ("tcp", "auto"):
+    if server is not None and options["transport"] in ("tcp", "mixed", "auto"):
         # The session takes the descriptor over when it starts.
         options["listener"] = server.fileno()
     session = Session(rank, ranks, **options)
