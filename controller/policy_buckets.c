@@ -25,7 +25,8 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
     weir_select_table(loop->next_table, buckets, &loop->layout, weir_loop_shape(loop), &link);
   }
   weir_table_plan(loop->next_table, buckets, &loop->layout, &plan);
-  if (plan.layout == loop->current.layout) return WEIR_OK;
+  /* A turn is one even where it divides as the one before it: whoever times them counts turns. */
+  if (plan.layout == loop->current.layout && turns->count == 1) return WEIR_OK;
   memcpy(loop->table, loop->next_table, buckets * sizeof *loop->table);
   weir_loop_say(loop, "the next division the policy names: %zu buckets", buckets);
   weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);

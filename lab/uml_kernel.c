@@ -1,8 +1,12 @@
 /* Which kernel User-Mode Linux boots, and whether it can do what is asked of it. */
 #include "lab/uml_kernel.h"
 
+#if defined __x86_64__
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -36,7 +40,31 @@ static bool contains(const char *bytes, size_t count, const char *text) {
   return memmem(bytes, count, text, strlen(text)) != NULL;
 }
 
-/* Is the file a kernel of User-Mode Linux, and does it know this clock?  Looks, runs nothing. */
+/* Kernels before 6.13 have room for 2696 bytes of a processor's registers, up to those of AVX-512; where
+ * there are more, as with AMX, the first process of such a kernel ends by a signal. */
+static bool registers_fit(const char *bytes, size_t count) {
+  enum { ROOM = 2696, MAJOR = 6, MINOR = 13 };
+  static const char banner[] = "Linux version ";
+  unsigned size = 0, major = 0, minor = 0;
+#if defined __x86_64__
+  unsigned a, c, d;
+  if (!__get_cpuid_count(0xd, 0, &a, &size, &c, &d)) size = 0;
+#endif
+  if (size <= ROOM) return true;
+  for (const char *at = bytes; at;) {
+    at = memmem(at, count - (size_t)(at - bytes), banner, strlen(banner));
+    if (!at) break;
+    at += strlen(banner);
+    char version[16] = "";
+    const size_t left = count - (size_t)(at - bytes);
+    memcpy(version, at, left < sizeof version - 1 ? left : sizeof version - 1);
+    if (sscanf(version, "%3u.%3u", &major, &minor) == 2) break;
+  }
+  return major > MAJOR || (major == MAJOR && minor >= MINOR);
+}
+
+/* Is the file a kernel of User-Mode Linux, and does it know this clock and fit this processor?  Looks,
+ * runs nothing. */
 static weir_status inspect(const char *path, weir_uml_clock clock) {
   struct stat info;
   weir_status status = WEIR_OK;
@@ -61,6 +89,12 @@ static weir_status inspect(const char *path, weir_uml_clock clock) {
                        "%s has no clock %s; expected a kernel with CONFIG_UML_TIME_TRAVEL_SUPPORT: "
                        "scripts/uml-kernel.sh builds one",
                        path, clocks[clock].name);
+  else if (!registers_fit(bytes, count))
+    status =
+        weir_fail(WEIR_E_UNSUPPORTED,
+                  "this processor has more registers (AMX) than %s can keep; expected a kernel of "
+                  "User-Mode Linux from 6.13 on in " VARIABLE ", or another machine",
+                  path);
   if (bytes != MAP_FAILED) (void)munmap(bytes, count);
   return status;
 }
@@ -74,7 +108,7 @@ weir_status weir_uml_find_kernel(weir_uml_clock clock, char path[WEIR_UML_PATH],
                      " to name a kernel that has virtual time: scripts/uml-kernel.sh builds one",
                      clocks[clock].name);
   if (*modules) {
-    if (weir_uml_find_program("linux.uml", path) == WEIR_OK) return WEIR_OK;
+    if (weir_uml_find_program("linux.uml", path) == WEIR_OK) return inspect(path, clock);
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "User-Mode Linux (linux.uml, Debian package "
                      "user-mode-linux) is not installed");

@@ -132,6 +132,16 @@ refused "a clock without its machine" "clock skip-idle.*expected --network uml" 
 refused "the same of many" "clock skip-idle.*expected --network uml" compare good.ini --clock skip-idle --network tc --out out
 WEIR_UML_KERNEL='' refused "a clock without a kernel" "clock skip-idle.*scripts/uml-kernel.sh" run good.ini --clock skip-idle --out out
 WEIR_UML_KERNEL=/dev/null refused "a kernel that is none" "WEIR_UML_KERNEL is /dev/null" run good.ini --clock skip-idle --out out
+# Kernels of two versions: where the processor has AMX the older one is refused, and elsewhere neither is.
+for version in 6.1.176 6.13.1; do
+  printf '\177ELF User Mode Linux time-travel=inf-cpu Linux version %s (x)' $version >kernel
+  chmod +x kernel
+  WEIR_UML_KERNEL=$PWD/kernel "$weir" run good.ini --network uml --clock skip-idle --out "kernel-$version" >log 2>&1 &&
+    fail "a kernel of $version that is none was run"
+  due=0
+  [ $version = 6.1.176 ] && grep -qw amx_tile /proc/cpuinfo && due=1
+  [ "$(grep -c "more registers (AMX)" log)" = $due ] || fail "kernel $version: $(cat log)"
+done
 refused "unknown network" "network carrier-pigeon" run good.ini --network carrier-pigeon --out out
 refused "N = 0" "workers 0" run good.ini --workers 0 --out out
 refused "N no number" "workers x" run good.ini --workers x --out out

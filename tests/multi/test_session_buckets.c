@@ -163,6 +163,16 @@ Test(session_buckets, divisions_take_turns) {
   }
 }
 
+/* Every turn is a plan of its own, those too that divide as the one before them. */
+Test(session_buckets, equal_divisions_are_turns_of_their_own) {
+  static worker w[RANKS];
+  run(w, "groups:turns=2:even=1:none:1:dense-ring;even=1:none:1:dense-ring");
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
+    cr_assert_geq(w[r].info.plan.id, 3u); /* 12 steps, of which a turn has 3 */
+  }
+}
+
 Test(session_buckets, without_groups_there_is_one) {
   static worker w[RANKS];
   run(w, "fixed:none:1:dense-tree");
