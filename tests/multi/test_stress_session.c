@@ -67,7 +67,8 @@ typedef struct trainee {
   double found_s, call_s; /* when it learnt first that its group had ended; the longest call */
   int world, steps;
   double given[N]; /* in the steps that count */
-  float moved[N], residual[N];
+  double moved[N];
+  float residual[N];
   char message[256];
 } trainee;
 
@@ -153,7 +154,8 @@ static bool all_say(const unsigned char *said, int count) {
 static void take_step(trainee *t, const round_of *round, int rank, const float *g, bool trial,
                       uint64_t *step) {
   for (size_t i = 0; i < N; i++) {
-    t->moved[i] += (float)t->world * g[i];
+    t->moved[i] +=
+        t->world * (double)g[i]; /* rounded to floats, thousands of steps would lose tenths */
     if (!trial) t->given[i] += (double)gradient(round, rank, *step, i);
   }
   if (!trial) (*step)++;
@@ -409,12 +411,12 @@ static bool conserved(const round_of *round, char text[256]) {
   while (one < places(round) && !survives(round, one)) one++;
   const trainee *first = &round->rank[one];
   for (size_t i = 0; one < places(round) && i < N; i++) {
-    double left = (double)first->moved[i];
+    double left = first->moved[i];
     for (int r = 0; r < places(round); r++) {
       const trainee *t = &round->rank[r];
       if (!survives(round, r)) continue;
       left += (double)t->residual[i] - t->given[i];
-      if (memcmp(&t->moved[i], &first->moved[i], sizeof(float)) != 0) {
+      if (memcmp(&t->moved[i], &first->moved[i], sizeof(double)) != 0) {
         (void)snprintf(text, 256, "rank %d's weight %zu is %g, another's %g", r, i,
                        (double)t->moved[i], (double)first->moved[i]);
         return false;
