@@ -93,6 +93,7 @@ weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now)
   session->started_s = weir_now_s();
   if (status == WEIR_OK) {
     session->started = true;
+    session->missed = false; /* the caller is told now, and not by the next shrink again */
     weir_inside_started(session);
     if (now != NULL) weir_abi_give(now, &found);
   } else {
