@@ -22,8 +22,9 @@ double weir_cost_paper(const weir_plan *plan, int n, double alpha, double beta, 
 
 /* What a plan puts on the critical path: T = alpha_terms * alpha + byte_terms * beta, and, where
  * messages take times that differ, spread_terms * deviation (weir_link), with true wire bytes of
- * the plan's codec and format, by the usual algorithm where the plan names none.  elements is the gradient's length; kept is what the codec keeps of
- * it, for an encoder the bytes of its message (bound()), for low rank the floats of both sums. */
+ * the plan's codec and format, by the usual algorithm where the plan names none.  elements is the
+ * gradient's length; kept is what the codec keeps of it, for an encoder the bytes of its message
+ * (bound()), for low rank the floats of both sums. */
 typedef struct weir_cost_terms {
   double alpha_terms;
   double byte_terms;

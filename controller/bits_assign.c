@@ -221,9 +221,8 @@ void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const 
     if (weir_codecs[plan.codec]->encode != NULL && !shape.devices) { /* which sum no messages */
       plan.scheme = WEIR_SCHEME_COMPRESSED;
       plan = weir_select_plan(&plan, shape, link, elements, sent);
-      const size_t all = weir_cost_kept(&plan, elements);
-      const weir_cost_terms gathered = weir_cost_plan_between(&best, shape, elements, all),
-                            summed = weir_cost_plan_between(&plan, shape, elements, all);
+      const weir_cost_terms gathered = weir_cost_plan_between(&best, shape, elements, sent),
+                            summed = weir_cost_plan_between(&plan, shape, elements, sent);
       if (weir_cost_links(&summed, link) < weir_cost_links(&gathered, link)) best = plan;
     }
     weir_bucket_set_plan(&table[g], &best);

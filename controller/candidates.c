@@ -22,8 +22,7 @@ const weir_model_parameters weir_model = {
     .overlap_prior = 0.6,
 };
 
-/* Is one rank's choice of elements all ranks'? */
-static bool is_shared(uint32_t codec) {
+bool weir_one_selects(uint32_t codec) {
   return weir_codecs[codec]->shared_indices && weir_codecs[codec]->draw == NULL;
 }
 
@@ -72,7 +71,7 @@ weir_group_shape weir_input_shape(const weir_decision_input *in) {
 
 double weir_progress(uint32_t codec, double gain) {
   const double held = gain < 1e-6 ? 1e-6 : gain > 1.0 ? 1.0 : gain;
-  return (is_shared(codec) ? weir_model.shared_progress : 1.0) *
+  return (weir_one_selects(codec) ? weir_model.shared_progress : 1.0) *
          pow(held, weir_model.progress_exponent);
 }
 
@@ -181,7 +180,7 @@ double weir_input_overhead(const weir_decision_input *in, size_t arm, const weir
 static double plan_gain(const weir_decision_input *in, const weir_plan *plan) {
   if (weir_plan_safe(plan)) return 1.0;
   const double top = weir_curve_gain(in->curve_cr, in->curve, plan->cr);
-  return is_shared(plan->codec) ? weir_shared_gain(in->overlap, top, plan->cr) : top;
+  return weir_one_selects(plan->codec) ? weir_shared_gain(in->overlap, top, plan->cr) : top;
 }
 
 double weir_step_seconds(const weir_decision_input *in, const weir_candidate *candidate) {

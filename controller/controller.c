@@ -55,7 +55,7 @@ static weir_status find_policy(const char *text, const weir_policy **found, weir
       *found = p;
       weir_status status = p->check(text + length);
       if (status == WEIR_OK) status = weir_plan_parse(p->first, plan);
-      if (status == WEIR_OK && p == &weir_policy_paper) weir_paper_name(text + length, plan);
+      if (status == WEIR_OK && p->complete) p->complete(text + length, plan);
       return status;
     }
     if (!p->takes_plan && !p->takes_table && !p->takes_stages && !p->check &&
@@ -101,7 +101,7 @@ bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
   }
   if (i >= 2 || found->heaviest[i] == NULL || weir_plan_parse(found->heaviest[i], plan) != WEIR_OK)
     return false;
-  if (found == &weir_policy_paper) weir_paper_name(policy + strlen(found->name), plan);
+  if (found->complete) found->complete(policy + strlen(found->name), plan);
   return true;
 }
 
@@ -397,8 +397,7 @@ static double mean_loss(const weir_header *headers, int ranks) {
 static void hear(const weir_controller *c, const weir_header *headers, int ranks,
                  weir_observation *seen) {
   if (!c->has_last) return;
-  const weir_codec *codec = weir_codecs[c->last.plan.codec];
-  const bool one_selects = codec->shared_indices && codec->draw == NULL;
+  const bool one_selects = weir_one_selects(c->last.plan.codec);
   double compress = 0.0, most = 0.0, gain = 0.0, comm = INFINITY, wait = INFINITY;
   double mean_comm = 0.0, whole = 0.0;
   for (int r = 0; r < ranks; r++) {

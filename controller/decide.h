@@ -103,9 +103,6 @@ typedef struct weir_paper_codecs {
 /* What may follow "paper": "", or ":" and codecs joined by "+", which take the place of the default
  * of their kind ("mstopk+star"); star+var: both.  WEIR_E_INVALID. */
 weir_status weir_paper_parse(const char *text, weir_paper_codecs *codecs);
-/* Has a plan by all-gather or of shared indices name the codec for it; of both the one that takes
- * more memory. */
-void weir_paper_name(const char *text, weir_plan *plan);
 
 typedef struct weir_decision_input {
   uint64_t decision, step, epoch;
@@ -221,9 +218,11 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
  * way: weir_coding_in_hops, which a measured exchange holds; what is left is a pass like bf16's. */
 double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements,
                           const double *compress);
+/* Is one rank's choice of elements all ranks'?  Not where it is drawn from the step's number. */
+bool weir_one_selects(uint32_t codec);
 double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const double *compress);
-/* What rows are predicted from: links of the network as it is, all messages alike, processors, and links inside of machines, as
- * calibrated; and the same of an input, whose messages may differ. */
+/* What rows are predicted from: links of the network as it is, all messages alike; processors, and
+ * links inside of machines, as calibrated.  And the same of an input, whose messages may differ. */
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth);
 weir_link weir_input_link(const weir_decision_input *input);
 /* What a plan keeps of so many elements (weir_cost_kept), and powersgd of matrices as they are, where

@@ -231,8 +231,8 @@ static void learn_comm(weir_loop *loop, const weir_observation *seen) {
 }
 
 /* Is what it sends another rank's choice every step, which a gain of its own tells of? */
-static bool takes_turns(const weir_codec *codec) {
-  return codec->shared_indices && codec->draw == NULL && !codec->by_variance;
+static bool takes_turns(uint32_t codec) {
+  return weir_one_selects(codec) && !weir_codecs[codec]->by_variance;
 }
 
 static void learn_codec(weir_loop *loop, const weir_observation *seen) {
@@ -246,7 +246,7 @@ static void learn_codec(weir_loop *loop, const weir_observation *seen) {
     push(factor, clamp(seen->heard.compress / prior, 1e-3, 1e3));
     if (factor->count >= enough) l->compress[plan->codec] = median(factor);
   }
-  if (takes_turns(weir_codecs[plan->codec]) && l->has_curve && seen->heard.gain > 0.0) {
+  if (takes_turns(plan->codec) && l->has_curve && seen->heard.gain > 0.0) {
     const double top = weir_curve_gain(weir_curve_cr, l->curve, plan->cr);
     if (top > plan->cr + 0.01) /* else it cannot be told */
       blend(&l->overlap, weir_overlap(seen->heard.gain, top, plan->cr), false);

@@ -56,7 +56,8 @@ typedef struct weir_policy {
   bool takes_table;  /* "name:GROUPS", see table.h */
   bool takes_stages; /* "name:STAGES", see stages.h */
   weir_status (*check)(
-      const char *text);   /* of what may follow its name, "" or ":..."; NULL: nothing */
+      const char *text); /* of what may follow its name, "" or ":..."; NULL: nothing */
+  void (*complete)(const char *text, weir_plan *plan); /* a plan below, by that; NULL: as it is */
   const char *first;       /* the plan a session starts with; NULL: the one named */
   const char *heaviest[2]; /* of the plans that it goes through whatever they cost; or NULL */
   bool curve;              /* wants the gain curve */

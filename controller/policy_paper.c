@@ -45,7 +45,9 @@ weir_status weir_paper_parse(const char *text, weir_paper_codecs *codecs) {
   return WEIR_OK;
 }
 
-void weir_paper_name(const char *text, weir_plan *plan) {
+/* Has a plan by all-gather or of shared indices name the codec for it; of both the one that takes
+ * more memory. */
+static void complete(const char *text, weir_plan *plan) {
   weir_paper_codecs codecs;
   if (weir_paper_parse(text, &codecs) != WEIR_OK) return;
   plan->codec = plan->scheme == WEIR_SCHEME_GATHER ? codecs.gather
@@ -212,6 +214,7 @@ const weir_policy weir_policy_paper = {
     .description = "paper[:CODECS], trials, NSGA-II and knee of the flexible-communication paper",
     .id = WEIR_POLICY_PAPER,
     .check = check,
+    .complete = complete,
     .first = "mstopk:0.1:ag",
     .heaviest = {"mstopk:0.1:ag", "star:0.1:art-tree"},
     .consider = consider,

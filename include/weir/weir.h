@@ -373,7 +373,8 @@ weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now)
 weir_status weir_addresses(const weir_session *session, char *text, size_t room);
 
 /* What carries the messages: "tcp", "mixed", "shm", "mpi", "nccl" or "inproc"; with transport "auto" or
- * "mixed", what it turned out to be: "tcp" where no two ranks share memory.  A group of one is always "inproc", unless others may join.  *name is the library's: do not free it.
+ * "mixed", what it turned out to be: "tcp" where no two ranks share memory.  A group of one is always
+ * "inproc", unless others may join.  *name is the library's: do not free it.
  * WEIR_E_STATE before weir_session_start. */
 weir_status weir_current_transport(const weir_session *session, const char **name);
 
