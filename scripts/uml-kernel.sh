@@ -41,6 +41,14 @@ if [[ ! -e $tree/.unpacked || $source -nt $tree/.unpacked ]]; then
 fi
 
 make=(make -C "$tree" ARCH=um SUBARCH=x86_64)
+# Before 6.13 a process's registers have 2696 bytes, which those of AMX exceed: room for more, and, as
+# they also lie on the kernel's stacks, larger stacks (CONFIG_KERNEL_STACK_ORDER).  The kernel's name ends
+# in -weir-xstate then, by which `weir` knows it.
+offsets=$tree/arch/x86/um/user-offsets.c
+sed -i 's/DEFINE_LONGS(HOST_FP_SIZE, 2696)/DEFINE_LONGS(HOST_FP_SIZE, 16384)/' "$offsets"
+grep -q 'HOST_FP_SIZE, 16384' "$offsets" ||
+  { echo "uml-kernel: $offsets does not say how many bytes registers have" >&2; exit 1; }
+
 "${make[@]}" KCONFIG_ALLCONFIG="$config" allnoconfig >"$log" 2>&1 ||
   { tail -n 20 "$log" >&2; exit 1; }
 # An option that another kernel source names otherwise would be left out without a word.

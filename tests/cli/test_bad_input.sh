@@ -132,8 +132,9 @@ refused "a clock without its machine" "clock skip-idle.*expected --network uml" 
 refused "the same of many" "clock skip-idle.*expected --network uml" compare good.ini --clock skip-idle --network tc --out out
 WEIR_UML_KERNEL='' refused "a clock without a kernel" "clock skip-idle.*scripts/uml-kernel.sh" run good.ini --clock skip-idle --out out
 WEIR_UML_KERNEL=/dev/null refused "a kernel that is none" "WEIR_UML_KERNEL is /dev/null" run good.ini --clock skip-idle --out out
-# Kernels of two versions: where the processor has AMX the older one is refused, and elsewhere neither is.
-for version in 6.1.176 6.13.1; do
+# Kernels of two versions, and an old one with room for more registers: where the processor has AMX the old one
+# without is refused, and elsewhere none is.
+for version in 6.1.176 6.1.176-weir-xstate 6.13.1; do
   printf '\177ELF User Mode Linux time-travel=inf-cpu Linux version %s (x)' $version >kernel
   chmod +x kernel
   WEIR_UML_KERNEL=$PWD/kernel "$weir" run good.ini --network uml --clock skip-idle --out "kernel-$version" >log 2>&1 &&
