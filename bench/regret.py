@@ -106,12 +106,12 @@ def scenario(workload, phases, epochs, reports=True):
 # --- training -------------------------------------------------------------------------------------------------------
 
 
-def execute(weir, text, policy, seed, work):
+def execute(weir, text, policy, seed, work, network=("sim",)):
     """One run; its steps, as dictionaries, and its summary."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     (work / "regret.ini").write_text(text)
-    call = [weir, "run", work / "regret.ini", "--network", "sim", "--policy", policy, "--seed", str(seed), "--out",
+    call = [weir, "run", work / "regret.ini", "--network", *network, "--policy", policy, "--seed", str(seed), "--out",
             work / "out"]
     done = subprocess.run(call, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:

@@ -10,6 +10,7 @@ refuses "'2ms' is none of" --networks 2ms
 refuses 'fp32 and bf16 must be among them' --policies bf16
 refuses 'expected whole numbers' --seeds 1,x
 refuses 'expected a multiple of 100' --steps 150
+expect 2 'no cells.json' "$source/bench/regret_order.py" "$work" "$work/out"
 
 PYTHONDONTWRITEBYTECODE=1 python3 - "$source/bench" <<'PY' || fail "the arithmetic"
 import math, sys
@@ -50,4 +51,15 @@ trace = regret.Trace()
 slots = sum(int(line) < 1000 for line in regret.TRACE["file"].read_text().split())
 near(trace.at(0.5)[1], slots * 1500 * 20)
 near(trace.at(0.5 + len(trace.rates))[1], slots * 1500 * 20)
+
+# Of three pairs one changes places by more than 5 % in both; one that never comes to the loss is the slowest.
+import regret_order
+virtual, real = {"a": 1.0, "b": 1.04, "c": 2.0}, {"a": 3.0, "b": 2.0, "c": 2.9}
+assert regret_order.in_order(virtual, real) == (3, [])  # a and c within 5 % there, a and b here
+assert regret_order.in_order(virtual, real | {"c": 2.0}) == (3, [("a", "c")])
+assert regret_order.in_order({"a": 1.0, "b": math.inf}, {"a": math.inf, "b": 9.0}) == (1, [("a", "b")])
+cells = [{"workload": w, "network": n, "regret": r} for w, n, r in
+         (("mlp", "c1", 2.0), ("mlp", "c2", None), ("mlp", "trace", 1.5), ("gpt", "c1", 1.2))]
+assert [(c["workload"], c["network"]) for c in regret_order.chosen(cells, [])] == [
+    ("mlp", "trace"), ("mlp", "c2"), ("gpt", "c1")]
 PY
