@@ -167,6 +167,7 @@ struct weir_loop {
     uint64_t doubt_wait;  /* ... for a suspicion */
     int suspected;        /* steps in a row in which some rank suspected */
     bool pending, doubt;  /* one is under way; and it was for a suspicion */
+    bool unseen; /* exchanges mostly wait for latencies: they would not show a narrow link */
   } probe;
   struct { /* trials of policy paper */
     enum { WEIR_TRIALS_NONE, WEIR_TRIALS_RUN, WEIR_TRIALS_DRAIN, WEIR_TRIALS_DONE } phase;

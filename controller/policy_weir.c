@@ -23,13 +23,17 @@ static bool gain_moved(const weir_loop *loop) {
   return fabs(now - before) >= weir_model.change * before;
 }
 
+/* Exchanges that take another time than predicted may mean another network: that comes first, and so
+ * does a probe whose answer is due. */
+static bool in_doubt(const weir_loop *loop) {
+  return loop->probe.pending || (loop->learnt.departures > 0 && loop->learnt.absorb == 0);
+}
+
 static uint32_t find_trigger(const weir_loop *loop, const weir_observation *seen) {
   if (loop->decisions == 0) return WEIR_TRIGGER_START;
   const uint32_t moved = weir_loop_network_trigger(loop, &seen->network);
   if (moved != WEIR_TRIGGER_NONE) return moved;
-  /* Exchanges that take another time than predicted may mean another network: that comes first. */
-  const bool in_doubt = loop->learnt.departures > 0 && loop->learnt.absorb == 0;
-  if (seen->has_curve && !in_doubt && gain_moved(loop)) return WEIR_TRIGGER_GAIN;
+  if (seen->has_curve && !in_doubt(loop) && gain_moved(loop)) return WEIR_TRIGGER_GAIN;
   return loop->since_decision >= weir_model.period ? WEIR_TRIGGER_PERIODIC : WEIR_TRIGGER_NONE;
 }
 
@@ -44,7 +48,7 @@ static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
   const double rate = progress_of(loop, &seen->heard.plan, seen->heard.gain) / step_s;
   if (step_s > slow_factor * loop->probation.predicted_s && rate < loop->probation.previous_rate) {
     if (++loop->probation.slow < slow_steps) return false;
-    loop->probation.in_doubt = loop->learnt.departures > 0 && loop->learnt.absorb == 0;
+    loop->probation.in_doubt = in_doubt(loop);
     loop->probation.armed = loop->probation.in_doubt;
     return !loop->probation.in_doubt;
   }

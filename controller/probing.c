@@ -1,6 +1,8 @@
 /* When the controller has the network probed.  A probe holds all ranks up for some tens of
  * milliseconds and several round trips, so it wants a reason, and reasons that led to nothing count
  * less and less. */
+#include <math.h>
+
 #include "base/log.h"
 #include "controller/loop.h"
 
@@ -10,6 +12,7 @@ static const uint64_t doubt_spacing = 4, doubt_spacing_most = 8;
 static const int leaps_before_probe = 2;
 static const uint64_t leap_spacing = 4;
 static const uint64_t sample_spacing = 7;
+static const double bytes_share = 1.0; /* of bytes' time in that of latencies */
 static const double sample_share = 0.05, sample_bytes = 80e3, sample_hops = 6;
 /* An arm's departure is learnt in so many steps; a later one is looked into again. */
 static const int absorb_steps = WEIR_RECENT;
@@ -37,11 +40,19 @@ static void give_up(weir_loop *loop) {
     loop->probe.wait = twice(loop->probe.wait, spacing_most);
 }
 
+/* Latencies' part of an exchange does not grow where a link becomes narrow. */
+static bool waits_for_latencies(const weir_observation *seen) {
+  const weir_network *network = &seen->network;
+  return seen->heard.terms.byte_terms / network->bandwidth <=
+         bytes_share * seen->heard.terms.alpha_terms * network->latency;
+}
+
 /* Where messages are small, a link can become narrow unnoticed.  A short look every few steps is
  * taken where it costs little of their time. */
 static bool worth_a_sample(const weir_loop *loop, const weir_network *network) {
-  const double sample_s = sample_hops * network->latency + sample_bytes / network->bandwidth;
-  return loop->probe.since >= sample_spacing && loop->learnt.step_count > 0 &&
+  const double hops = sample_hops + ceil(log2(loop->workers)); /* and those of meeting afterwards */
+  const double sample_s = hops * network->latency + sample_bytes / network->bandwidth;
+  return loop->probe.unseen && loop->probe.since >= sample_spacing && loop->learnt.step_count > 0 &&
          sample_s < sample_share * (double)sample_spacing * loop->learnt.step_s;
 }
 
@@ -51,6 +62,7 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
     loop->probe.since = spacing;
   }
   loop->probe.since++;
+  if (seen->heard.valid) loop->probe.unseen = waits_for_latencies(seen);
   if (loop->probe.pending && loop->probe.since > answer_steps) give_up(loop);
   const int suspects = seen->network.suspects;
   loop->probe.suspected = suspects > 0 ? loop->probe.suspected + 1 : 0;

@@ -14,7 +14,7 @@
 
 #include "base/base.h"
 
-#define VERSION 1u
+#define VERSION 2u
 
 static const double most_s = 1e9; /* of any time */
 static const double most = 1e18;  /* of any other figure */
@@ -203,6 +203,7 @@ static void probe(weir_saved *s, weir_loop *loop) {
   number(s, &loop->probe.suspected);
   flag(s, &loop->probe.pending);
   flag(s, &loop->probe.doubt);
+  flag(s, &loop->probe.unseen);
 }
 
 /* Of policy paper.  Trials that were running run again. */

@@ -17,6 +17,10 @@ void weir_budget_pass(weir_probe_budget *budget, double now_s, double bandwidth)
   budget->time_s = now_s;
 }
 
+double weir_budget_price(double bytes, double rate, double known) {
+  return known > 0 && rate > known ? bytes * known / rate : bytes;
+}
+
 double weir_budget_left(const weir_probe_budget *budget) {
-  return fmax(0, fmax(credit, share * budget->capacity) - budget->spent);
+  return fmax(0, fmax(credit, share * budget->capacity) - (budget->spent - budget->spared));
 }

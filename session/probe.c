@@ -1,4 +1,4 @@
-/* Active probes towards the ring neighbour: each rank on its own, nobody waits for another. */
+/* Active probes towards the ring neighbour: each rank on its own, and all go on together. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,18 +156,25 @@ static void count_train(train_search *s, double bytes, double seconds) {
 static double measure_rate(weir_session *session, bool thorough, bool *exact) {
   weir_transport *transport = session->transport;
   const double timeout_s = fmin(TRAIN_TIMEOUT_S, session->options.timeout_s / 8);
+  weir_snapshot now;
+  weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
   train_search s = {.wanted = TRAIN_LEAST};
+  double rate = 0; /* of the last train */
   *exact = false;
   if (transport->ops->train == NULL) return 0;
   if (thorough) take_turn(session->options.rank);
   for (int i = 0; i < TRAINS; i++) {
     size_t bytes = (size_t)s.wanted;
     double seconds = 0;
-    if (weir_budget_left(&session->budget) < s.wanted) break;
-    session->budget.spent += s.wanted;
+    const double left = weir_budget_left(&session->budget);
+    if (left <= 0 || left < weir_budget_price(s.wanted, rate, now.bandwidth)) break;
+    const double sent = s.wanted;
+    session->budget.spent += sent;
     if (transport->ops->train(transport, session->next, &bytes, timeout_s, &seconds) != WEIR_OK ||
         bytes == 0)
       continue;
+    rate = (double)bytes / fmax(seconds, 1e-6);
+    session->budget.spared += sent - weir_budget_price(sent, rate, now.bandwidth);
     if (!thorough && seconds < EXACT_S) return 0;
     count_train(&s, (double)bytes, seconds);
     const double found = settled(&s, i + 1 == TRAINS);
@@ -242,11 +249,13 @@ weir_status weir_probe_start(weir_session *session) {
   return status;
 }
 
-weir_status weir_probe_run(void *user, bool thorough) {
-  weir_session *session = user;
-  if (session->options.world_size == 1 || session->options.virtual_network != NULL ||
-      !session->options.active_probes)
-    return WEIR_OK;
+static bool measures(const weir_session *session) {
+  return session->options.world_size > 1 && session->options.virtual_network == NULL &&
+         session->options.active_probes;
+}
+
+weir_status weir_probe_run(weir_session *session, bool thorough) {
+  if (!measures(session)) return WEIR_OK;
   weir_snapshot now;
   const double begin_s = weir_now_s();
   weir_echo_idle(&session->echo, false);
@@ -259,4 +268,26 @@ weir_status weir_probe_run(void *user, bool thorough) {
   weir_echo_idle(&session->echo, true);
   session->probe_s += weir_now_s() - begin_s;
   return WEIR_OK;
+}
+
+/* The answers to a rank's trains come over its neighbour's link.  Had the neighbour begun its exchange
+ * meanwhile, they would wait behind all of its bytes, and everybody then for this rank: so nobody goes on
+ * before all have measured. */
+static weir_status meet(weir_session *session) {
+  const unsigned char mine = 1;
+  unsigned char *all = malloc((size_t)session->options.world_size);
+  if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to meet after a probe");
+  const weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
+  free(all);
+  return status;
+}
+
+weir_status weir_probe_together(void *user, bool thorough) {
+  weir_session *session = user;
+  if (!measures(session)) return WEIR_OK;
+  weir_status status = weir_probe_run(session, thorough);
+  const double begin_s = weir_now_s();
+  if (status == WEIR_OK) status = meet(session);
+  session->probe_s += weir_now_s() - begin_s;
+  return status;
 }

@@ -285,7 +285,7 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
                 .local = local,
                 .propose = propose,
                 .observe = observe,
-                .probe = weir_probe_run,
+                .probe = weir_probe_together,
                 .want_curve = weir_session_curve_hook(session),
                 .buckets = buckets,
                 .passed = session->pace != NULL ? passed : NULL,

@@ -264,6 +264,8 @@ weir_status weir_probe_start(weir_session *session);
 void weir_probe_pace(weir_session *session, const weir_snapshot *now);
 /* Could this rank afford a probe now? */
 bool weir_probe_affordable(const weir_session *session);
-weir_status weir_probe_run(void *session, bool thorough);
+weir_status weir_probe_run(weir_session *session, bool thorough);
+/* The same on all ranks, none of which goes on before all have measured. */
+weir_status weir_probe_together(void *session, bool thorough);
 
 #endif

@@ -38,8 +38,7 @@ Test(budget, unknown_rates_standing_clocks_and_long_gaps_add_little) {
   cr_assert_float_eq(b.capacity, 5e6, 1e-3);
 }
 
-/* --- the decision to
- * probe --------------------------------------------------------------------- */
+/* --- the decision to probe ---------------------------------------------------------------------- */
 
 /* A far link, so that no look is ever cheap. */
 static weir_loop idle_loop(void) {
@@ -105,12 +104,13 @@ Test(probing, old_values_of_half_the_ranks_ask_for_a_probe) {
   cr_assert_leq(steps_to_probe(&loop, &two, 100), 10);
 }
 
-/* 80 kB and six hops of 0.1 ms at 1 GB/s are 0.7 ms: nothing beside steps of 20 ms. */
+/* 80 kB, six hops of 0.1 ms at 1 GB/s and two to meet are 0.9 ms: nothing beside steps of 20 ms. */
 Test(probing, looks_are_taken_where_they_are_cheap) {
   weir_loop loop = idle_loop();
   weir_observation o = seen(0, 0);
   o.network.latency = 1e-4;
   o.network.bandwidth = 1e9;
+  o.heard.valid = true; /* of an exchange that was no more than latencies */
   loop.learnt.step_s = 0.02;
   loop.learnt.step_count = 1;
   expected = WEIR_ACTION_SAMPLE;
@@ -118,6 +118,22 @@ Test(probing, looks_are_taken_where_they_are_cheap) {
   cr_assert_eq(steps_to_probe(&loop, &o, 50), 7);
   loop.learnt.step_s = 1e-4;
   cr_assert_eq(steps_to_probe(&loop, &o, 100), 100);
+}
+
+/* Six latencies of 0.1 ms are 0.6 ms: exchanges of 500 kB, 0.5 ms at 1 GB/s, are looked at; of 700 kB not. */
+Test(probing, exchanges_of_many_bytes_tell_of_a_narrow_link_themselves) {
+  weir_loop loop = idle_loop();
+  weir_observation o = seen(0, 0);
+  o.network.latency = 1e-4;
+  o.network.bandwidth = 1e9;
+  loop.learnt.step_s = 0.02;
+  loop.learnt.step_count = 1;
+  expected = WEIR_ACTION_SAMPLE;
+  o.heard.valid = true;
+  o.heard.terms = (weir_cost_terms){.alpha_terms = 6, .byte_terms = 700e3};
+  cr_assert_eq(steps_to_probe(&loop, &o, 100), 100);
+  o.heard.terms.byte_terms = 500e3;
+  cr_assert_leq(steps_to_probe(&loop, &o, 100), 7);
 }
 
 /* Looking in vain made it rare, and the departure is taken for the arm's: a leap is looked at all
