@@ -33,6 +33,7 @@ typedef struct tcp_tls {
   size_t heard; /* bytes of the other's proof */
   unsigned char proof[WEIR_PROOF_BYTES];
   unsigned long broken; /* OpenSSL's code of what has failed the handshake */
+  bool drained;         /* the last read has taken all that the socket had */
   bool ended;           /* the other side has closed the connection */
   int error;            /* errno of the last system call */
   unsigned char key[WEIR_PROOF_BYTES];
@@ -81,6 +82,7 @@ static int read_some(BIO *bio, char *data, int bytes) {
   BIO_clear_retry_flags(bio);
   const ssize_t got = recv(tls->peer->fd, data, (size_t)bytes, MSG_DONTWAIT);
   tls->error = got < 0 ? errno : 0;
+  tls->drained = got < bytes;
   tls->ended = tls->ended || got == 0;
   if (got > 0) follow(tls, (const unsigned char *)data, (size_t)got);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
@@ -345,6 +347,12 @@ weir_status tcp_tls_open(tcp *self, double deadline_s, bool strict) {
 
 /* --- messages --------------------------------------------------------------------------------- */
 
+/* Others on this thread may have left errors behind, for which one of ours would be taken.  To clear
+ * where there are none takes longer than to look. */
+static void forget_errors(void) {
+  if (ERR_peek_error() != 0) ERR_clear_error();
+}
+
 /* Why an operation on it has failed: errno, or 0 at the end of the connection. */
 static int why(tcp_tls *tls, int result) {
   const int error = SSL_get_error(tls->ssl, result);
@@ -389,7 +397,7 @@ ssize_t tcp_tls_send(tcp_peer *p, const struct iovec *piece, size_t pieces) {
   for (;;) {
     const size_t bytes = tls->held > 0 ? tls->held : collect(tls, piece, pieces, sent);
     if (bytes == 0) return (ssize_t)sent;
-    ERR_clear_error();
+    forget_errors();
     const int result = SSL_write(tls->ssl, tls->out, (int)bytes);
     tls->held = result > 0 ? 0 : bytes;
     if (result <= 0) {
@@ -412,7 +420,9 @@ ssize_t tcp_tls_recv(tcp_peer *p, const struct iovec *piece, size_t pieces) {
       continue;
     }
     const size_t room = piece[i].iov_len - at;
-    ERR_clear_error();
+    /* There is no more: to be told so takes a system call, and half as long as a record. */
+    if (got > 0 && tls->drained && SSL_has_pending(tls->ssl) == 0) return (ssize_t)got;
+    forget_errors();
     const int result = SSL_read(tls->ssl, (unsigned char *)piece[i].iov_base + at,
                                 room < INT32_MAX ? (int)room : INT32_MAX);
     if (result <= 0) {
