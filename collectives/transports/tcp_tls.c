@@ -342,6 +342,11 @@ weir_status tcp_tls_open(tcp *self, double deadline_s, bool strict) {
     (void)tcp_poll_until(self->poll, count + 1, deadline_s);
     told = tcp_abort_seen(self, &end);
   }
+  if (status == WEIR_OK)
+    weir_log(
+        WEIR_LOG_INFO,
+        "messages over TCP are encrypted (TLS 1.3) by this process, not the kernel: %s",
+        self->sealed == TCP_BY_CERTIFICATE ? "by certificates and the secret" : "by the secret");
   return status;
 }
 
