@@ -64,7 +64,7 @@ uint32_t tcp_checksum(const void *bytes, size_t count);
 
 /* The train of datagrams that a peer is sending. */
 typedef struct tcp_train_state {
-  uint64_t sequence;
+  uint64_t sequence, proof;
   int64_t begin_ns, last_ns; /* when half of it had come; when the newest came */
   uint16_t arrived;
   uint16_t timed; /* of those, after begin_ns */
