@@ -165,6 +165,7 @@ static guint64 report_json(const bench_plan *p, const contender *all, int count)
   cli_json_whole(builder, "ranks", p->ranks);
   cli_json_whole(builder, "per_machine", p->per_machine);
   if (p->links) cli_json_number(builder, "mbit_s", p->mbit_s);
+  if (p->links) cli_json_number(builder, "latency_ms", p->latency_ms);
   cli_json_text(builder, "collective", bench_kind_names[p->kind]);
   cli_json_text(builder, "format", p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
   cli_json_list(builder, "rows");
@@ -190,9 +191,9 @@ static guint64 report_table(const bench_plan *p, const contender *all, int count
   return wrong;
 }
 
-/* A link for every machine, all of the same rate and without delay. */
+/* A link for every machine, all alike. */
 static gboolean open_links(bench_plan *p) {
-  const weir_shape shape = {.rate_bytes_s = p->mbit_s * 1e6 / 8};
+  const weir_shape shape = {.rate_bytes_s = p->mbit_s * 1e6 / 8, .delay_s = p->latency_ms / 1e3};
   if (p->mbit_s == 0) return TRUE;
   weir_status status = weir_topology_enter();
   const int machines = (p->ranks - 1) / p->per_machine + 1;
@@ -218,7 +219,7 @@ static int run_all(bench_plan *p, contender *all, int count, gboolean json) {
 typedef struct arguments {
   char *collective, *transport, *algorithm, *sizes, *format, *peers, *mpi_rank;
   int ranks, per_machine, repeats, best;
-  double mbit_s;
+  double mbit_s, latency_ms;
   gboolean json;
 } arguments;
 
@@ -312,6 +313,12 @@ static int parse(const arguments *a, bench_plan *p) {
   p->repeats = a->repeats;
   p->best = a->best;
   p->mbit_s = a->mbit_s;
+  p->latency_ms = a->latency_ms;
+  if (!(p->latency_ms >= 0 && p->latency_ms <= 1e4) || (p->latency_ms > 0 && p->mbit_s == 0)) {
+    fprintf(stderr,
+            "weir bench collectives: expected --latency-ms from 0 to 10000, with --mbit-s\n");
+    return WEIR_EXIT_USAGE;
+  }
   if (!(p->mbit_s >= 0 && p->mbit_s <= 1e5) ||
       (p->mbit_s > 0 && (*a->peers || strstr(a->transport, "shm")))) {
     fprintf(stderr,
@@ -371,6 +378,8 @@ int main(int argc, char **argv) {
       {"mpi-rank", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_STRING, &a.mpi_rank, "", ""},
       {"mbit-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.mbit_s,
        "a link of this rate for every machine, in network namespaces; not for shm", "RATE"},
+      {"latency-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.latency_ms,
+       "with --mbit-s: one way, where the kernel has netem (0)", "MS"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

@@ -8,7 +8,7 @@
  *   collectives_gloo.c     ranks of torch.distributed
  *
  * With --mbit-s every rank, or every machine of --per-machine ranks, has a network namespace and a link
- * of its own, shaped both ways (lab/topology.h); each contender then measures it as cost rows want it
+ * of its own, shaped both ways (lab/topology.h), with --latency-ms by netem, too; each contender then measures it as cost rows want it
  * (collectives/calibrate.h), and what they predict stands beside what was measured.
  *
  * A contender is a group of processes.  Each of its ranks waits in a read from a socket, which
@@ -56,6 +56,7 @@ typedef struct bench_plan {
   gboolean algorithm[ROWS_MAX]; /* of Weir's */
   weir_value_format format;
   double mbit_s;               /* of each machine's own link; 0: all share the loopback */
+  double latency_ms;           /* of such a link, one way */
   struct weir_topology *links; /* NULL: the loopback */
 } bench_plan;
 

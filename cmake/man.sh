@@ -36,6 +36,10 @@ need one.
 .B WEIR_TLS
 The word "off": jobs with a secret talk in plain text over TCP, too; all ranks must say so. Else "auto".
 .TP
+.B WEIR_TLS_CERT\fR, \fBWEIR_TLS_KEY\fR, \fBWEIR_TLS_CA
+Files in PEM: this rank's certificate, the key to it, and the authority that all ranks' certificates come from. With all
+three, beside the secret, ranks show each other their certificates.
+.TP
 .B WEIR_HOST
 A name for the machine a rank is on, instead of the one that is found.
 .TP

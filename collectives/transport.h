@@ -166,6 +166,9 @@ typedef struct weir_tcp_options {
   int listener;
   double timeout_s;
   bool plain; /* with a secret, and yet messages are not encrypted; the same on all ranks */
+  /* With a secret: who this rank is; NULL: who knows the secret is of the group.  All ranks have some
+   * or none. The transport holds them. */
+  struct weir_credentials *credentials;
   /* Others may join, up to so many ranks in all; the same on all ranks.  0: nobody may.  Rank 0 then
    * goes on listening at the rendezvous, also in a group of one. */
   int most;

@@ -21,6 +21,7 @@ static weir_status over_tcp(weir_session *session, weir_transport **out) {
                                                           .streams = options->tcp_streams,
                                                           .listener = options->listener,
                                                           .plain = session->plain,
+                                                          .credentials = session->credentials,
                                                           .most = options->max_ranks,
                                                           .offer = weir_session_offer(session),
                                                           .timeout_s = options->timeout_s});

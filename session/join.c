@@ -49,6 +49,7 @@ static weir_status connect_to(weir_session *session, double wait_s, int *members
                                 .secret_bytes = session->secret_bytes,
                                 .job_id = options->job_id,
                                 .plain = session->plain,
+                                .credentials = session->credentials,
                                 .most = options->max_ranks,
                                 .offer = weir_session_offer(session),
                                 .timeout_s = options->timeout_s};

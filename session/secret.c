@@ -1,5 +1,6 @@
 /* Where a session's secret comes from: the first of the option, the option's file, WEIR_SECRET and
- * the file that WEIR_SECRET_FILE names. */
+ * the file that WEIR_SECRET_FILE names; and its certificate, each file by the option or, without it, the
+ * environment. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,46 @@ static weir_status read_tls(const char *text, const char *whence, bool *off) {
   return weir_fail(WEIR_E_INVALID, "%s is \"%s\"; \"auto\" and \"off\" are known", whence, text);
 }
 
+static bool goes_over_tcp(const weir_options *options) {
+  return strcmp(options->transport, "tcp") == 0 || weir_options_share(options);
+}
+
+/* Beside the secret, which lets ranks in before they shake hands. */
+static weir_status find_certificate(weir_session *session, const weir_options *options) {
+  static const char *const names[] = {"tls_certificate (WEIR_TLS_CERT)", "tls_key (WEIR_TLS_KEY)",
+                                      "tls_authority (WEIR_TLS_CA)"};
+  const char *const asked[] = {options->tls_certificate, options->tls_key, options->tls_authority};
+  const char *const told[] = {getenv("WEIR_TLS_CERT"), getenv("WEIR_TLS_KEY"),
+                              getenv("WEIR_TLS_CA")};
+  const char *path[3];
+  int there = 0, missing = 0;
+  for (int i = 0; i < 3; i++) {
+    path[i] = asked[i] != NULL ? asked[i] : told[i];
+    there += path[i] != NULL;
+    if (path[i] == NULL) missing = i;
+  }
+  if (there == 0 || session->plain) return WEIR_OK;
+  const bool meant = asked[0] != NULL || asked[1] != NULL || asked[2] != NULL;
+  /* The environment's are for what goes over TCP, as its secret is. */
+  if (!goes_over_tcp(options) && !meant && strcmp(options->transport, "nccl") != 0) return WEIR_OK;
+  if (!goes_over_tcp(options))
+    return weir_fail(
+        WEIR_E_INVALID,
+        "certificates are of no use to transport \"%s\": tcp, mixed and auto take them",
+        options->transport);
+  if (there < 3)
+    return weir_fail(WEIR_E_INVALID,
+                     "%s is not set; a certificate, its key and the authority go together",
+                     names[missing]);
+  if (session->secret_bytes == 0)
+    return weir_fail(
+        WEIR_E_INVALID,
+        "ranks with certificates need a secret, too, by which they are let in and agree on "
+        "who is left: set WEIR_SECRET or WEIR_SECRET_FILE on all ranks");
+  return weir_credentials_read(&session->credentials,
+                               &(weir_credential_files){path[0], path[1], path[2]});
+}
+
 weir_status weir_session_find_tls(weir_session *session, const weir_options *options) {
   const char *text = getenv("WEIR_TLS");
   bool asked = false, told = false;
@@ -38,7 +79,7 @@ weir_status weir_session_find_tls(weir_session *session, const weir_options *opt
   if (options->tls != NULL) status = read_tls(options->tls, "options.tls", &asked);
   if (status == WEIR_OK && text != NULL) status = read_tls(text, "WEIR_TLS", &told);
   session->plain = asked || told;
-  return status;
+  return status == WEIR_OK ? find_certificate(session, options) : status;
 }
 
 void weir_session_forget_secret(weir_session *session) {

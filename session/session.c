@@ -55,7 +55,8 @@ static bool copy_options(weir_session *session, const weir_options *options) {
   session->options.full_precision = session->full_precision;
   session->options.update_rule = session->update_rule;
   session->options.secret = session->options.secret_file = NULL; /* found already */
-  session->options.tls = NULL;
+  session->options.tls = session->options.tls_certificate = NULL;
+  session->options.tls_key = session->options.tls_authority = NULL;
   session->options.nonfinite = NULL; /* the caller's own */
   session->keep_nonfinite = strcmp(options->nonfinite, "keep") == 0;
   return true;
@@ -197,5 +198,6 @@ void weir_session_free(weir_session *session) {
   free(session->rendezvous);
   free(session->transport_name);
   weir_session_forget_secret(session);
+  weir_credentials_release(session->credentials);
   free(session);
 }

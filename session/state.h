@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "collectives/collective.h"
+#include "collectives/credentials.h"
 #include "collectives/secret.h"
 #include "controller/controller.h"
 #include "engine/engine.h"
@@ -104,12 +105,13 @@ struct weir_session {
   char *update_rule;
   unsigned char secret[WEIR_SECRET_MAX]; /* until the group has met */
   size_t secret_bytes;
-  weir_key key;        /* of the job: what else of it proves by, once the secret is forgotten */
-  bool has_secret;     /* and whether the key is made of one */
-  bool plain;          /* messages are not encrypted, with a secret neither */
-  bool shares;         /* over TCP: ranks of a machine share memory, where they can */
-  bool keep_nonfinite; /* gradients of a step that is lost are NaN, not zero */
-  int next, previous;  /* to measure with, on another machine where there is one */
+  weir_key key;    /* of the job: what else of it proves by, once the secret is forgotten */
+  bool has_secret; /* and whether the key is made of one */
+  bool plain;      /* messages are not encrypted, with a secret neither */
+  weir_credentials *credentials; /* NULL: ranks have no certificates */
+  bool shares;                   /* over TCP: ranks of a machine share memory, where they can */
+  bool keep_nonfinite;           /* gradients of a step that is lost are NaN, not zero */
+  int next, previous;            /* to measure with, on another machine where there is one */
 
   char **names;    /* of tensors */
   size_t *offset;  /* tensors + 1 */
@@ -187,7 +189,8 @@ weir_status weir_options_check(const weir_options *options);
 /* May its ranks share memory where they share a machine, and go over TCP otherwise? */
 bool weir_options_share(const weir_options *options);
 
-/* The job's secret, if there is one anywhere; and away with it.  Is its text to stay plain? */
+/* The job's secret, if there is one anywhere; and away with it.  Is its text to stay plain, and has
+ * this rank a certificate? */
 weir_status weir_session_find_secret(weir_session *session, const weir_options *options);
 weir_status weir_session_find_tls(weir_session *session, const weir_options *options);
 void weir_session_forget_secret(weir_session *session);

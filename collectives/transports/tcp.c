@@ -57,6 +57,7 @@ static void tcp_destroy(weir_transport *t) {
   close_fd(self->wake);
   close_fd(self->udp);
   tcp_joiners_close(self->joiners);
+  weir_credentials_release(self->credentials);
   free(self->synod);
   free(self->poll);
   free(self->active);
@@ -121,6 +122,13 @@ weir_status tcp_create(tcp **out, uint64_t job, int rank, int size, int streams)
   return status;
 }
 
+void tcp_seal_by(tcp *self, bool plain, weir_credentials *credentials) {
+  self->sealed = !self->secret || plain ? TCP_PLAIN
+                 : credentials != NULL  ? TCP_BY_CERTIFICATE
+                                        : TCP_BY_KEY;
+  if (self->sealed == TCP_BY_CERTIFICATE) self->credentials = weir_credentials_hold(credentials);
+}
+
 weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options *options) {
   const int size = options->size, streams = options->streams == 0 ? 1 : options->streams;
   tcp *self = NULL;
@@ -137,7 +145,7 @@ weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options
   self->most = options->most;
   self->offer = options->offer;
   self->secret = options->secret_bytes > 0;
-  self->sealed = self->secret && !options->plain;
+  tcp_seal_by(self, options->plain, options->credentials);
   self->key = weir_key_of_job(options->secret, options->secret_bytes, options->job_id);
   const double deadline_s = weir_now_s() + options->timeout_s;
   status = tcp_rendezvous(self, options->rendezvous, options->bind_address, deadline_s);

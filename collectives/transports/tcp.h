@@ -26,6 +26,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "collectives/credentials.h"
 #include "collectives/secret.h"
 #include "collectives/transports/common.h"
 #include "collectives/transports/flow.h"
@@ -63,11 +64,14 @@ uint32_t tcp_checksum(const void *bytes, size_t count);
 
 /* The train of datagrams that a peer is sending. */
 typedef struct tcp_train_state {
-  uint64_t sequence;
+  uint64_t sequence, proof;
   int64_t begin_ns, last_ns; /* when half of it had come; when the newest came */
   uint16_t arrived;
   uint16_t timed; /* of those, after begin_ns */
 } tcp_train_state;
+
+/* How messages are encrypted; what ranks tell each other when they meet (tcp_hello.detail). */
+typedef enum tcp_seal { TCP_PLAIN, TCP_BY_KEY, TCP_BY_CERTIFICATE } tcp_seal;
 
 /* One connection: of rank r its stream s is at [s * size + r].  Addresses, trains and whether it is
  * dead are kept with stream 0. */
@@ -107,17 +111,18 @@ typedef struct tcp {
   void *segment;             /* of the rings */
   size_t segment_bytes;
   uint64_t job;
-  int door;           /* rank 0, before it meets the others: where it listens already; 0: nowhere */
-  bool secret;        /* the job has one */
-  bool sealed;        /* messages are encrypted */
-  weir_key key;       /* of the job: who may join */
-  weir_key group_key; /* of this group: who may end it */
-  int listener;       /* -1: a group of one; later for the survivors of this group */
-  uint64_t generation;      /* how often the group has shrunk */
-  unsigned reunions;        /* how often that was tried with this one */
-  struct weir_synod *synod; /* what survivors have said of it; NULL: nothing */
-  int most;                 /* ranks that it may have; 0: nobody may join */
-  uint64_t offer;           /* what those who join must have registered */
+  int door;    /* rank 0, before it meets the others: where it listens already; 0: nowhere */
+  bool secret; /* the job has one */
+  tcp_seal sealed;
+  weir_credentials *credentials; /* NULL: none */
+  weir_key key;                  /* of the job: who may join */
+  weir_key group_key;            /* of this group: who may end it */
+  int listener;                  /* -1: a group of one; later for the survivors of this group */
+  uint64_t generation;           /* how often the group has shrunk */
+  unsigned reunions;             /* how often that was tried with this one */
+  struct weir_synod *synod;      /* what survivors have said of it; NULL: nothing */
+  int most;                      /* ranks that it may have; 0: nobody may join */
+  uint64_t offer;                /* what those who join must have registered */
   bool called; /* those who wait have been called, and survivors' words may tell of them */
   struct tcp_joiners *joiners; /* NULL: nobody may join, or is heard yet */
   int streams;                 /* connections to every other rank */
@@ -188,6 +193,8 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
 
 /* A rank's end with its memory, not connected to anything. */
 weir_status tcp_create(tcp **out, uint64_t job, int rank, int size, int streams);
+/* Whether its messages are encrypted, and by what. */
+void tcp_seal_by(tcp *self, bool plain, weir_credentials *credentials);
 weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
 weir_status tcp_grow(weir_transport *t, double timeout_s, weir_transport **out);
 

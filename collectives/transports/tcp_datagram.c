@@ -18,6 +18,8 @@
 
 #define TRIES 3
 #define TAKEN_AT_ONCE 32
+#define PROOF_AT offsetof(datagram, culprit)
+_Static_assert(offsetof(datagram, from) == PROOF_AT + sizeof(uint64_t), "a proof has its place");
 
 int64_t tcp_wall_ns(void) {
   struct timespec now;
@@ -40,7 +42,38 @@ void tcp_datagram_send(int fd, datagram *d, const struct sockaddr_in *to) {
                sizeof *to);
 }
 
-/* An abort ends the group, so it carries a proof, in the place of the sequence number. */
+static uint64_t proof_of(const tcp *self, const datagram *d) {
+  const int kind = le16toh(d->kind);
+  datagram said = *d;
+  said.culprit = 0;
+  said.reason = said.checksum = 0;
+  if (kind == KIND_REPLY) said.sent_ns = 0;
+  if (kind == KIND_TRAIN) said.index = 0;
+  const weir_piece piece = {&said, sizeof said};
+  unsigned char proof[WEIR_PROOF_BYTES];
+  uint64_t first;
+  weir_prove(&self->group_key, "weir datagram", &piece, 1, proof);
+  memcpy(&first, proof, sizeof first);
+  return first;
+}
+
+uint64_t tcp_datagram_proof(const datagram *d) {
+  uint64_t proof;
+  memcpy(&proof, (const unsigned char *)d + PROOF_AT, sizeof proof);
+  return proof;
+}
+
+void tcp_datagram_sign(const tcp *self, datagram *d) {
+  const uint64_t proof = proof_of(self, d);
+  memcpy((unsigned char *)d + PROOF_AT, &proof, sizeof proof);
+}
+
+bool tcp_datagram_is_proved(const tcp *self, const datagram *d) {
+  const uint64_t due = proof_of(self, d), said = tcp_datagram_proof(d);
+  return weir_proof_equal((const unsigned char *)&due, (const unsigned char *)&said, sizeof due);
+}
+
+/* An abort's proof. */
 static uint64_t abort_proof(const tcp *self, const datagram *d) {
   const uint32_t said[] = {(uint32_t)d->culprit, d->reason, d->from};
   const weir_piece piece = {said, sizeof said};
@@ -110,7 +143,7 @@ int tcp_datagram_take(const tcp *self, int fd, datagram *d, struct sockaddr_in *
                       int64_t *stamp) {
   batch one;
   if (!take(self, fd, 1, &one)) return -1;
-  if (one.count < 1 || !one.good[0]) return 0;
+  if (one.count < 1 || !one.good[0] || !tcp_datagram_is_proved(self, &one.d[0])) return 0;
   *d = one.d[0];
   *from = one.from[0];
   *stamp = one.stamp[0];
@@ -180,13 +213,16 @@ static void answer(tcp *self, datagram *d, const struct sockaddr_in *from, int64
   const int waiting = atomic_load_explicit(&self->waiting_on, memory_order_relaxed);
   reply.waiting_on = (int32_t)htole32((uint32_t)waiting);
   reply.received_ns = (int64_t)htole64((uint64_t)stamp);
+  tcp_datagram_sign(self, &reply);
   reply.sent_ns = (int64_t)htole64((uint64_t)tcp_wall_ns());
   tcp_datagram_send(self->udp, &reply, from);
 }
 
 void tcp_datagram_react(tcp *self, datagram *d, const struct sockaddr_in *from, int64_t stamp) {
   switch (le16toh(d->kind)) {
-    case KIND_ASK: answer(self, d, from, stamp); break;
+    case KIND_ASK:
+      if (tcp_datagram_is_proved(self, d)) answer(self, d, from, stamp);
+      break;
     case KIND_ABORT: note_abort(self, d, stamp); break;
     case KIND_TRAIN: tcp_train_arrived(self, d, from, stamp); break;
     default: break; /* replies have no business here */
@@ -313,6 +349,7 @@ weir_status tcp_echo(weir_transport *t, int peer, double timeout_s, double *rtt_
   for (int i = 0; status != WEIR_OK && i <= TRIES; i++) {
     const double until_s = begin_s + timeout_s * (i + 1) / (TRIES + 1);
     datagram d = tcp_datagram_compose(self, KIND_ASK, sequence + (uint64_t)i);
+    tcp_datagram_sign(self, &d);
     asked[i] = tcp_wall_ns();
     tcp_datagram_send(fd, &d, &self->peer[peer].echo);
     while (status != WEIR_OK && weir_now_s() < until_s) {
@@ -372,6 +409,7 @@ void tcp_ask_all(tcp *self, tcp_reply *reply, double deadline_s) {
     for (int r = 0; r < self->base.size; r++) {
       if (r == self->base.rank || reply[r].alive) continue;
       datagram d = tcp_datagram_compose(self, KIND_ASK, sequence + (uint64_t)r);
+      tcp_datagram_sign(self, &d);
       tcp_datagram_send(fd, &d, &self->peer[r].echo);
     }
     missing = collect(self, fd, sequence, reply, missing,

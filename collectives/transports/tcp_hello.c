@@ -18,7 +18,9 @@ static const char *const refusals[REFUSE_COUNT] = {
     "it does not know this job's secret",
     "it expects another number of streams",
     "it is another user's, and this job has no secret",
-    "one of the two encrypts its messages and the other does not (WEIR_TLS)",
+    "one of the two encrypts its messages and the other does not, or one by certificates and the "
+    "other "
+    "by the secret alone (WEIR_TLS, WEIR_TLS_CERT)",
     "it has registered other tensors or state than the group, or has other options",
 };
 

@@ -63,8 +63,8 @@ typedef struct tcp_hello {
   in_port_t data_port; /* network order: where it listens */
   in_port_t echo_port;
   uint32_t detail;     /* of a refusal: why; of a table: checksum of the entries that follow; of a
-                          word that a rank is missing: which; else 1 where messages will be
-                          encrypted */
+                          word that a rank is missing: which; else how messages will be
+                          encrypted, tcp_seal */
   uint64_t generation; /* how often the group has changed; of a HELLO_JOIN: a number of its own,
                           and size and rank are halves of what it offers */
   unsigned char nonce[TCP_NONCE];

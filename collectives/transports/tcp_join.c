@@ -300,7 +300,7 @@ static weir_status enter(applicant *a, tcp **out) {
   if (status != WEIR_OK) return status;
   *out = made;
   made->secret = self->secret;
-  made->sealed = self->sealed;
+  tcp_seal_by(made, self->sealed == TCP_PLAIN, self->credentials);
   made->key = self->key;
   made->group_key = weir_key_of_group(&self->key, a->welcome.nonce, TCP_NONCE);
   made->generation = a->generation + 1;
@@ -363,7 +363,7 @@ weir_status weir_transport_tcp_join(weir_transport **out, const weir_tcp_options
   weir_status status = tcp_create(&a.self, options->job_id, 0, 1, 1);
   if (status != WEIR_OK) return status;
   a.self->secret = options->secret_bytes > 0;
-  a.self->sealed = a.self->secret && !options->plain;
+  tcp_seal_by(a.self, options->plain, options->credentials);
   a.self->key = weir_key_of_job(options->secret, options->secret_bytes, options->job_id);
   status = join(&a, wait_s, &made);
   *members = a.size;

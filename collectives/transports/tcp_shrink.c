@@ -370,7 +370,7 @@ static weir_status assemble(reunion *u, const weir_ranks *members, uint64_t gene
   } change = {generation, *members};
   const weir_key name = weir_key_of_group(&u->old->group_key, &change, sizeof change);
   self->secret = u->old->secret;
-  self->sealed = u->old->sealed;
+  tcp_seal_by(self, u->old->sealed == TCP_PLAIN, u->old->credentials);
   self->key = u->old->key;
   self->group_key = weir_key_of_group(&u->old->key, name.bytes, TCP_NONCE);
   self->generation = generation;
@@ -405,7 +405,7 @@ static weir_status keep_door(tcp *next, const tcp *old) {
   const int rank = old->base.rank;
   tcp_peer *own = &next->peer[rank];
   next->secret = old->secret;
-  next->sealed = old->sealed;
+  tcp_seal_by(next, old->sealed == TCP_PLAIN, old->credentials);
   next->key = old->key;
   for (int r = 0; r < old->base.size; r++) next->peer[r].data = old->peer[r].data;
   tcp_set_peer(own, old->peer[rank].data.sin_addr, old->peer[rank].data.sin_port, 0);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/log.h"
 
 #define RECORD ((size_t)16 * 1024) /* the most that one of TLS holds */
 #define READ_AHEAD (4 * RECORD)
@@ -28,8 +29,13 @@ typedef struct tcp_tls {
   SSL *ssl;
   tcp_peer *peer; /* whose descriptor it is */
   bool shaken;
-  bool ended; /* the other side has closed the connection */
-  int error;  /* errno of the last system call */
+  bool told;    /* with certificates: this side has proved the group's key, too */
+  size_t heard; /* bytes of the other's proof */
+  unsigned char proof[WEIR_PROOF_BYTES];
+  unsigned long broken; /* OpenSSL's code of what has failed the handshake */
+  bool drained;         /* the last read has taken all that the socket had */
+  bool ended;           /* the other side has closed the connection */
+  int error;            /* errno of the last system call */
   unsigned char key[WEIR_PROOF_BYTES];
   char identity[64];
   size_t held;    /* bytes of `out` that OpenSSL wants to be given again */
@@ -76,6 +82,7 @@ static int read_some(BIO *bio, char *data, int bytes) {
   BIO_clear_retry_flags(bio);
   const ssize_t got = recv(tls->peer->fd, data, (size_t)bytes, MSG_DONTWAIT);
   tls->error = got < 0 ? errno : 0;
+  tls->drained = got < bytes;
   tls->ended = tls->ended || got == 0;
   if (got > 0) follow(tls, (const unsigned char *)data, (size_t)got);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
@@ -126,31 +133,29 @@ static int accept_key(SSL *ssl, const unsigned char *identity, size_t bytes,
 
 /* --- what all connections share --------------------------------------------------------------- */
 
-static SSL_CTX *context;
+static SSL_CTX *context; /* of connections by key */
 static BIO_METHOD *method;
 
-/* Whoever answers without the key has a certificate at best, and none is trusted. */
-static bool configure(void) {
-  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-  SSL_CTX_set_psk_use_session_callback(context, offer);
-  SSL_CTX_set_psk_find_session_callback(context, accept_key);
-  (void)SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-  (void)SSL_CTX_set_mode(context,
-                         SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_read_ahead(context, 1);
-  SSL_CTX_set_default_read_buffer_len(context, READ_AHEAD);
-  return SSL_CTX_set_session_id_context(context, context_name, sizeof context_name) == 1 &&
-         SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
-         SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) == 1 &&
-         SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") == 1 &&
-         SSL_CTX_set1_groups_list(context, "X25519") == 1 &&
-         SSL_CTX_set_num_tickets(context, 0) == 1;
+bool tcp_tls_configure(SSL_CTX *any) {
+  SSL_CTX_set_verify(any, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+  (void)SSL_CTX_set_session_cache_mode(any, SSL_SESS_CACHE_OFF);
+  (void)SSL_CTX_set_mode(any, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_read_ahead(any, 1);
+  SSL_CTX_set_default_read_buffer_len(any, READ_AHEAD);
+  return SSL_CTX_set_session_id_context(any, context_name, sizeof context_name) == 1 &&
+         SSL_CTX_set_min_proto_version(any, TLS1_3_VERSION) == 1 &&
+         SSL_CTX_set_max_proto_version(any, TLS1_3_VERSION) == 1 &&
+         SSL_CTX_set_ciphersuites(any, "TLS_AES_128_GCM_SHA256") == 1 &&
+         SSL_CTX_set1_groups_list(any, "X25519") == 1 && SSL_CTX_set_num_tickets(any, 0) == 1;
 }
 
 static void prepare(void) {
   context = SSL_CTX_new(TLS_method());
   method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "weir");
-  const bool good = context != NULL && method != NULL && configure() &&
+  /* Whoever answers without the key has a certificate at best, and none is trusted. */
+  if (context != NULL) SSL_CTX_set_psk_use_session_callback(context, offer);
+  if (context != NULL) SSL_CTX_set_psk_find_session_callback(context, accept_key);
+  const bool good = context != NULL && method != NULL && tcp_tls_configure(context) &&
                     BIO_meth_set_write(method, write_some) == 1 &&
                     BIO_meth_set_read(method, read_some) == 1 &&
                     BIO_meth_set_ctrl(method, control) == 1;
@@ -177,11 +182,11 @@ static void find_key(const tcp *self, int way, tcp_tls *tls) {
   weir_prove(&self->group_key, "weir tls 1.3 psk", &piece, 1, tls->key);
 }
 
-static weir_status begin(const tcp *self, int way) {
+static weir_status begin(const tcp *self, int way, SSL_CTX *by) {
   tcp_peer *p = &self->peer[way];
   tcp_tls *tls = calloc(1, sizeof *tls);
   BIO *bio = context != NULL ? BIO_new(method) : NULL;
-  if (tls != NULL) tls->ssl = bio != NULL ? SSL_new(context) : NULL;
+  if (tls != NULL) tls->ssl = bio != NULL ? SSL_new(by) : NULL;
   if (tls == NULL || tls->ssl == NULL || SSL_set_app_data(tls->ssl, tls) != 1) {
     BIO_free(bio);
     tcp_tls_free(tls);
@@ -202,13 +207,70 @@ static weir_status begin(const tcp *self, int way) {
 
 /* --- the handshake ---------------------------------------------------------------------------- */
 
+/* What to wait for, after an operation that did not succeed; 0: it has failed. */
+static short wait_for(tcp_tls *tls, int result) {
+  const int error = SSL_get_error(tls->ssl, result);
+  if (error == SSL_ERROR_WANT_READ) return POLLIN;
+  if (error == SSL_ERROR_WANT_WRITE) return POLLOUT;
+  tls->broken = ERR_peek_error();
+  return 0;
+}
+
+/* The proof of one side that it knows the group's key, bound to this connection by what only its two
+ * ends have agreed on. */
+static bool prove(const tcp_tls *tls, bool called, unsigned char proof[WEIR_PROOF_BYTES]) {
+  unsigned char agreed[32];
+  weir_key key;
+  static const char label[] = "EXPORTER-Channel-Binding"; /* RFC 9266 */
+  if (SSL_export_keying_material(tls->ssl, agreed, sizeof agreed, label, sizeof label - 1, NULL, 0,
+                                 0) != 1)
+    return false;
+  memcpy(key.bytes, tls->key, sizeof key.bytes);
+  const weir_piece piece = {agreed, sizeof agreed};
+  weir_prove(&key, called ? "weir tls called" : "weir tls caller", &piece, 1, proof);
+  OPENSSL_cleanse(&key, sizeof key);
+  return true;
+}
+
+/* Behind a handshake by certificates, as shake. */
+static short vouch(tcp_tls *tls) {
+  unsigned char due[WEIR_PROOF_BYTES];
+  const bool called = SSL_is_server(tls->ssl) == 1;
+  if (!prove(tls, called, due)) return 0;
+  if (!tls->told) {
+    const int result = SSL_write(tls->ssl, due, sizeof due);
+    if (result <= 0) return wait_for(tls, result);
+    tls->told = true;
+  }
+  while (tls->heard < sizeof tls->proof) {
+    const int result =
+        SSL_read(tls->ssl, tls->proof + tls->heard, (int)(sizeof tls->proof - tls->heard));
+    if (result <= 0) return wait_for(tls, result);
+    tls->heard += (size_t)result;
+  }
+  tls->shaken = prove(tls, !called, due) && weir_proof_equal(due, tls->proof, sizeof due);
+  return 0;
+}
+
 /* What to wait for on it; 0: nothing any more, and it has succeeded or not. */
-static short shake(tcp_tls *tls) {
+static short shake(tcp_tls *tls, tcp_seal by) {
   ERR_clear_error();
-  const int done = SSL_do_handshake(tls->ssl), error = SSL_get_error(tls->ssl, done);
-  tls->shaken = done == 1 && SSL_session_reused(tls->ssl) == 1; /* by the key, that is */
-  if (done == 1) return 0;
-  return error == SSL_ERROR_WANT_READ ? POLLIN : error == SSL_ERROR_WANT_WRITE ? POLLOUT : 0;
+  const int done = SSL_do_handshake(tls->ssl);
+  if (done != 1) return wait_for(tls, done);
+  if (by == TCP_BY_CERTIFICATE) return vouch(tls);
+  tls->shaken = SSL_session_reused(tls->ssl) == 1; /* by the key, that is */
+  return 0;
+}
+
+/* What was wrong with one of the two certificates; WEIR_OK: nothing, as far as this rank knows. */
+static weir_status blame_certificate(const tcp_tls *tls, int rank) {
+  const long verdict = SSL_get_verify_result(tls->ssl);
+  if (verdict != X509_V_OK)
+    return weir_fail(WEIR_E_PROTOCOL, "the certificate of rank %d is refused: %s", rank,
+                     X509_verify_cert_error_string(verdict));
+  if (ERR_GET_REASON(tls->broken) < SSL_AD_REASON_OFFSET) return WEIR_OK;
+  return weir_fail(WEIR_E_PROTOCOL, "rank %d refused this rank's certificate: %s", rank,
+                   ERR_reason_error_string(tls->broken));
 }
 
 /* The others are told, each of which shakes hands with the same rank. */
@@ -216,6 +278,10 @@ static weir_status blame(tcp *self, int way, bool late) {
   const tcp_tls *tls = self->peer[way].tls;
   const int rank = way % self->base.size;
   if (late) return tcp_blame_silence(self, rank, 0);
+  if (self->sealed == TCP_BY_CERTIFICATE) {
+    const weir_status status = blame_certificate(tls, rank);
+    if (status != WEIR_OK) return tcp_blame_frame(self, rank, status);
+  }
   if (tls->ended || tls->error != 0) return tcp_blame_closed(self, rank, 0, tls->error);
   return tcp_blame_frame(
       self, rank,
@@ -223,7 +289,11 @@ static weir_status blame(tcp *self, int way, bool late) {
                 rank));
 }
 
-static void hang_up(tcp_peer *p) {
+static void hang_up(const tcp *self, int way) {
+  tcp_peer *p = &self->peer[way];
+  if (self->sealed == TCP_BY_CERTIFICATE &&
+      blame_certificate(p->tls, way % self->base.size) != WEIR_OK)
+    weir_log(WEIR_LOG_WARN, "%s", weir_last_error());
   tcp_tls_free(p->tls);
   p->tls = NULL;
   (void)close(p->fd);
@@ -238,7 +308,7 @@ static size_t turn(tcp *self, bool late, int *failed) {
   for (int way = 0; way < self->streams * self->base.size && *failed < 0; way++) {
     const tcp_peer *p = &self->peer[way];
     if (p->tls == NULL || p->tls->shaken) continue;
-    const short events = shake(p->tls);
+    const short events = shake(p->tls, self->sealed);
     if (p->tls->shaken) continue;
     if (events == 0 || late) *failed = way;
     self->poll[count++] = (struct pollfd){.fd = p->fd, .events = events};
@@ -251,27 +321,42 @@ weir_status tcp_tls_open(tcp *self, double deadline_s, bool strict) {
   weir_status status = WEIR_OK;
   weir_end end;
   size_t count = 1;
+  bool told = false; /* by another rank that all is over */
   (void)pthread_once(&once, prepare);
+  SSL_CTX *by =
+      self->sealed == TCP_BY_CERTIFICATE ? weir_credentials_context(self->credentials) : context;
   for (int way = 0; status == WEIR_OK && way < self->streams * self->base.size; way++)
-    if (self->peer[way].fd >= 0) status = begin(self, way);
+    if (self->peer[way].fd >= 0) status = begin(self, way, by);
   while (status == WEIR_OK && count > 0) {
     const bool late = weir_now_s() >= deadline_s;
     int failed;
     count = turn(self, late, &failed);
     if (failed >= 0 && strict) return blame(self, failed, late);
     if (failed >= 0) {
-      hang_up(&self->peer[failed]);
+      hang_up(self, failed);
       continue;
     }
+    if (told) return tcp_blame_abort(self, &end); /* and it has not been told why by TLS itself */
     if (count == 0) break;
     self->poll[count] = (struct pollfd){.fd = self->wake, .events = POLLIN};
     (void)tcp_poll_until(self->poll, count + 1, deadline_s);
-    if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
+    told = tcp_abort_seen(self, &end);
   }
+  if (status == WEIR_OK)
+    weir_log(
+        WEIR_LOG_INFO,
+        "messages over TCP are encrypted (TLS 1.3) by this process, not the kernel: %s",
+        self->sealed == TCP_BY_CERTIFICATE ? "by certificates and the secret" : "by the secret");
   return status;
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
+
+/* Others on this thread may have left errors behind, for which one of ours would be taken.  To clear
+ * where there are none takes longer than to look. */
+static void forget_errors(void) {
+  if (ERR_peek_error() != 0) ERR_clear_error();
+}
 
 /* Why an operation on it has failed: errno, or 0 at the end of the connection. */
 static int why(tcp_tls *tls, int result) {
@@ -317,7 +402,7 @@ ssize_t tcp_tls_send(tcp_peer *p, const struct iovec *piece, size_t pieces) {
   for (;;) {
     const size_t bytes = tls->held > 0 ? tls->held : collect(tls, piece, pieces, sent);
     if (bytes == 0) return (ssize_t)sent;
-    ERR_clear_error();
+    forget_errors();
     const int result = SSL_write(tls->ssl, tls->out, (int)bytes);
     tls->held = result > 0 ? 0 : bytes;
     if (result <= 0) {
@@ -340,7 +425,9 @@ ssize_t tcp_tls_recv(tcp_peer *p, const struct iovec *piece, size_t pieces) {
       continue;
     }
     const size_t room = piece[i].iov_len - at;
-    ERR_clear_error();
+    /* There is no more: to be told so takes a system call, and half as long as a record. */
+    if (got > 0 && tls->drained && SSL_has_pending(tls->ssl) == 0) return (ssize_t)got;
+    forget_errors();
     const int result = SSL_read(tls->ssl, (unsigned char *)piece[i].iov_base + at,
                                 room < INT32_MAX ? (int)room : INT32_MAX);
     if (result <= 0) {

@@ -1,8 +1,13 @@
-/* What travels over established connections, encrypted: TLS 1.3 (RFC 8446) by OpenSSL, with a
- * pre-shared key and no certificates.  Ranks have proved to each other that they know the job's
- * secret before (tcp_hello.h), so that strangers never come as far as this; and whoever has got in
- * between since cannot finish the handshake, which proves the key of the group both ways.  The key
- * agreement is ephemeral (psk_dhe_ke): who learns the secret later does not read what was said.
+/* What travels over established connections, encrypted: TLS 1.3 (RFC 8446) by OpenSSL.  Ranks have
+ * proved to each other that they know the job's secret before (tcp_hello.h), so that strangers never
+ * come as far as this.  The key agreement is ephemeral: who learns secrets later does not read what
+ * was said.  Whoever has got in between since does not get through:
+ *
+ * - without certificates the handshake goes by a pre-shared key, that of the group, and proves it both
+ *   ways;
+ * - with certificates (collectives/credentials.h) each side shows its own, which has to come from the
+ *   authority, and then proves the group's key over what this connection alone has agreed on (RFC 9266),
+ *   as somebody else whom the authority knows could be in between.
  *
  * Descriptors stay the transport's own, non-blocking, and are read from tcp_peer.fd each time. */
 #ifndef WEIR_TRANSPORTS_TCP_TLS_H
@@ -15,6 +20,9 @@
 /* Shake hands on all connections at once.  strict: a rank with which that fails is an error, of which
  * the others are told; else its connection is closed, as that of a rank that has died. */
 weir_status tcp_tls_open(tcp *self, double deadline_s, bool strict);
+/* What all contexts of OpenSSL are to be like, whatever ranks prove themselves by. */
+struct ssl_ctx_st;
+bool tcp_tls_configure(struct ssl_ctx_st *any);
 void tcp_tls_free(struct tcp_tls *tls); /* NULL is allowed; says nothing to the other side */
 
 /* As sendmsg and recvmsg, without waiting.  errno EBADMSG: what came was not encrypted by the other

@@ -18,8 +18,11 @@ void tcp_train_arrived(tcp *self, const datagram *d, const struct sockaddr_in *f
                        int64_t stamp) {
   tcp_train_state *train = &self->peer[le32toh(d->from)].train;
   const uint64_t sequence = le64toh(d->sequence);
-  if (train->arrived == 0 || train->sequence != sequence)
-    *train = (tcp_train_state){.sequence = sequence};
+  const uint64_t proof = tcp_datagram_proof(d);
+  if (train->arrived == 0 || train->sequence != sequence || train->proof != proof) {
+    if (!tcp_datagram_is_proved(self, d)) return;
+    *train = (tcp_train_state){.sequence = sequence, .proof = proof};
+  }
   const uint16_t count = le16toh(d->count);
   train->last_ns = stamp;
   if (train->arrived > count / 2)
@@ -32,6 +35,7 @@ void tcp_train_arrived(tcp *self, const datagram *d, const struct sockaddr_in *f
   reply.received_ns = (int64_t)htole64((uint64_t)train->begin_ns);
   reply.sent_ns = (int64_t)htole64((uint64_t)train->last_ns);
   reply.index = htole16(train->timed);
+  tcp_datagram_sign(self, &reply);
   tcp_datagram_send(self->udp, &reply, from);
   train->arrived = 0;
 }
@@ -40,16 +44,17 @@ void tcp_train_arrived(tcp *self, const datagram *d, const struct sockaddr_in *f
 static void send_train(const tcp *self, int fd, const struct sockaddr_in *to, uint64_t sequence,
                        uint16_t count) {
   static const unsigned char padding[TRAIN_DATAGRAM - sizeof(datagram)];
-  datagram header[AT_ONCE];
+  datagram first = tcp_datagram_compose(self, KIND_TRAIN, sequence), header[AT_ONCE];
   struct iovec piece[AT_ONCE][2];
   struct mmsghdr message[AT_ONCE];
+  first.count = htole16(count);
+  tcp_datagram_sign(self, &first);
   for (uint16_t index = 0; index < count;) {
     unsigned filled = 0;
     for (; filled < AT_ONCE && index < count; filled++, index++) {
       datagram *d = &header[filled];
-      *d = tcp_datagram_compose(self, KIND_TRAIN, sequence);
+      *d = first;
       d->index = htole16(index);
-      d->count = htole16(count);
       d->checksum = htole32(tcp_checksum(d, offsetof(datagram, checksum)));
       piece[filled][0] = (struct iovec){d, sizeof *d};
       piece[filled][1] = (struct iovec){(void *)(uintptr_t)padding, sizeof padding};

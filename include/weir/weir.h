@@ -148,8 +148,8 @@ typedef struct weir_options {
    * weir_session_start takes over and closes.  So the kernel may choose the port, and nobody can
    * take it meanwhile.  0 (default): the session listens there itself. */
   int listener;
-  /* tcp, auto: "auto" (default), so that messages are encrypted (TLS 1.3) where there is a secret; or
-   * "off": plain text with a secret, too.  The same on all ranks.  The environment's WEIR_TLS, which
+  /* tcp, auto: "auto" (default), so that messages are encrypted (TLS 1.3) where there is a secret, by
+   * certificates where there are some (tls_certificate); or "off": plain text with a secret, too.  The same on all ranks.  The environment's WEIR_TLS, which
    * holds one of the two words, can turn it off as well.  Over nccl announcements are encrypted where
    * there is a secret, NCCL's own connections never. */
   const char *tls;
@@ -170,6 +170,19 @@ typedef struct weir_options {
    * that policy weir's trials take 36 steps instead of 192 and begin earlier
    * (docs/internals/progress.md).  A wrong "sgd" may cost loss, a wrong "adaptive" costs time. */
   const char *update_rule;
+  /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those may
+   * follow that lead from it to the authority; the key to it, closed to other users and without a
+   * passphrase; and the authority, one or several, which all ranks' certificates come from, for servers
+   * and clients alike.  NULL (default): the environment's WEIR_TLS_CERT, WEIR_TLS_KEY and WEIR_TLS_CA.
+   * With them ranks show each other their certificates (mutual TLS 1.3), on all ranks or on none, and
+   * the group's key proves itself on these connections instead of making them.  They need a secret, too:
+   * by it ranks are let in, agree on who is left of them, and end the group.  Names in certificates are
+   * not compared, and nothing is looked up of those that were revoked.  The files are read by
+   * weir_session_create, and anew when a group forms, so that new ones take the place of those that
+   * expire.  WEIR_E_INVALID and WEIR_E_IO from weir_session_create: the message says which file is no
+   * good, and why; WEIR_E_PROTOCOL from weir_session_start: which rank's certificate is refused.  With
+   * `tls` "off" they are not used. */
+  const char *tls_certificate, *tls_key, *tls_authority;
 } weir_options;
 
 /* sizeof(weir_options) in this library, for callers without its headers. */

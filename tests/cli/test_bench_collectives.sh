@@ -115,6 +115,8 @@ refused --sizes 2000000000
 refused --format fp8
 refused --mbit-s 100
 refused --mbit-s -1 --transport tcp
+refused --latency-ms 1 --transport tcp
+refused --latency-ms -1 --mbit-s 100 --transport tcp
 refused --mbit-s 100 --transport tcp --peers gloo
 refused --ranks 1
 refused --ranks 17

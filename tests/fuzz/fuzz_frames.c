@@ -309,6 +309,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   seal(&d, sizeof d);
   feed_datagram(d, sizeof d);
   feed_datagram(d, TRAIN_DATAGRAM);
+  tcp_datagram_sign(&self, &d);
+  seal(&d, sizeof d);
+  feed_datagram(d, sizeof d);
+  feed_datagram(d, TRAIN_DATAGRAM);
   if (size > 0) feed_stream(data, size, false);
   if (size > 0) feed_stream(data, size, true);
   if (size >= 4) feed_streams(data, size);

@@ -1,10 +1,11 @@
 #!/bin/bash
 # `weir run --resume`: everything is killed at random moments, and goes on to the same bits.
-#   test_resume.sh WEIR SOURCE [KILLS [NETWORK [SEED]]]
+#   test_resume.sh WEIR SOURCE [KILLS [NETWORK [SEED [CLOCK]]]]
 weir=$1
 source=$2
 kills=${3:-5}
 network=${4:-sim}
+clock=${6:+--clock=$6} # of User-Mode Linux
 RANDOM=${5:-$(date +%s | tail -c 5)}
 echo "seed ${5:-$RANDOM}"
 work=$(mktemp -d)
@@ -72,11 +73,11 @@ for k in $(seq 0 $((kills - 1))); do
   whole=whole-$((k % ${#kinds[@]}))
   if [ ! -d $whole ]; then
     begun=$(date +%s%N)
-    "$weir" run $scenario.ini --network $network --policy "$policy" --out $whole >log 2>&1 || fail "$policy: $(cat log)"
+    "$weir" run $scenario.ini --network $network $clock --policy "$policy" --out $whole >log 2>&1 || fail "$policy: $(cat log)"
     took[k % ${#kinds[@]}]=$((($(date +%s%N) - begun) / 1000000))
   fi
   ms=${took[k % ${#kinds[@]}]}
-  setsid "$weir" run $scenario.ini --network $network --policy "$policy" --out cut >log 2>&1 &
+  setsid "$weir" run $scenario.ini --network $network $clock --policy "$policy" --out cut >log 2>&1 &
   pid=$!
   moment=$((RANDOM * ms / 32768 + 20))
   # A start takes its time: two thirds of the moments lie behind the first checkpoint.
@@ -103,7 +104,7 @@ for k in $(seq 0 $((kills - 1))); do
   elif [ ! -f cut/summary.json ]; then # it had not begun
     "$weir" run --resume cut >log 2>&1
     [ $? -eq 2 ] && grep -q "begin with --out\|there is no such folder" log || fail "an empty folder: $(cat log)"
-    "$weir" run $scenario.ini --network $network --policy "$policy" --out cut >log 2>&1 || fail "$policy: $(cat log)"
+    "$weir" run $scenario.ini --network $network $clock --policy "$policy" --out cut >log 2>&1 || fail "$policy: $(cat log)"
     from_start=$((from_start + 1))
   fi
   same $whole cut

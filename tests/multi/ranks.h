@@ -22,6 +22,7 @@
 #include "../ports.h"
 #include "base/base.h"
 #include "collectives/collective.h"
+#include "collectives/credentials.h"
 
 #define GROUP_MAX 16
 /* For what hangs, on however busy a machine. */
@@ -42,11 +43,12 @@ typedef struct group {
   enum group_kind kind;
   int size;
   double timeout_s;
-  int streams;        /* over TCP, between each two ranks; 0: one */
-  const char *secret; /* over TCP; NULL: none */
-  bool plain;         /* with a secret, and not encrypted */
-  bool apart;         /* over TCP: rank r is at 127.0.0.(r + 1) */
-  int per_machine;    /* mixed: neighbouring ranks that share memory; 0: half of all, or two */
+  int streams;                   /* over TCP, between each two ranks; 0: one */
+  const char *secret;            /* over TCP; NULL: none */
+  bool plain;                    /* with a secret, and not encrypted */
+  weir_credentials *credentials; /* with a secret; NULL: none */
+  bool apart;                    /* over TCP: rank r is at 127.0.0.(r + 1) */
+  int per_machine; /* mixed: neighbouring ranks that share memory; 0: half of all, or two */
   /* The body of every rank; its status and weir_last_error() become the result. */
   weir_status (*body)(weir_transport *t, void *user);
   void *user;
@@ -113,6 +115,7 @@ static inline weir_status group_connect(const group *g, int rank, weir_transport
                                .secret = g->secret,
                                .secret_bytes = g->secret ? strlen(g->secret) : 0,
                                .plain = g->plain,
+                               .credentials = g->credentials,
                                .job_id = g->job,
                                .rank = rank,
                                .size = g->size,

@@ -82,6 +82,7 @@ static void start_other(zero *z, int size, double timeout_s) {
   unsigned char hello[HELLO];
   const int one = 1, rank = size - 1;
   group_init(&z->g, GROUP_TCP, size, no_body, NULL);
+  z->g.prepare = before_it_joins;
   z->g.timeout_s = timeout_s;
   z->listener = socket(AF_INET, SOCK_STREAM, 0);
   const struct sockaddr_in at = loopback(atoi(strchr(z->g.where, ':') + 1));
@@ -284,4 +285,52 @@ Test(tables, that_lead_nowhere) {
   write_table(table, 3, nobody);
   answer(&z, table_of(&z, table), table);
   end_other(&z, WEIR_E_TIMEOUT, "rank 1 could not be reached at 127.0.0.1");
+}
+
+/* --- another user, who does not look whose the other end is ---------------------------------- */
+
+static void become_nobody(group *g, int rank) {
+  static const uid_t nobody = 65534;
+  (void)g, (void)rank;
+  if (setresuid(nobody, nobody, nobody) != 0) _exit(1);
+}
+
+/* Without a secret anybody can make the proof up; rank 0 of ours, of another user than this test,
+ * lets it in no further all the same. */
+Test(users, who_registers_is_refused_whatever_it_proves) {
+  unsigned char said[2 * HELLO], answer[HELLO];
+  if (geteuid() != 0) cr_skip_test("only root can be two users");
+  group g;
+  before_it_joins = become_nobody;
+  patience_s = 2.0;
+  start_zero(&g);
+  const int fd = introduce(&g, registration(&g), said);
+  receive_verdict(fd, answer);
+  cr_assert_eq(get(answer + 6, 2), REFUSED);
+  cr_assert_eq(get(answer + 28, 4), USER, "refused for %u", (unsigned)get(answer + 28, 4));
+  (void)close(fd);
+  (void)kill(g.pid[0], SIGKILL); /* it waits for its own rank 1 */
+  (void)waitpid(g.pid[0], NULL, 0);
+  group_done(&g);
+}
+
+/* And a rank of ours proves nothing to a rank 0 that is another user's. */
+Test(users, who_listens_gets_no_proof) {
+  zero z;
+  unsigned char message[HELLO];
+  if (geteuid() != 0) cr_skip_test("only root can be two users");
+  before_it_joins = become_nobody;
+  start_other(&z, 2, 5.0);
+  greeting own = registration(&z.g);
+  own.kind = CHALLENGE;
+  own.rank = 0;
+  write_hello(message, own);
+  send_all(z.fd, message, HELLO);
+  cr_assert_eq(receive(z.fd, message, 1), 0, "it goes on");
+  (void)waitpid(z.g.pid[0], NULL, 0);
+  cr_assert_eq(z.g.result[1].status, WEIR_E_PROTOCOL, "%s", z.g.result[1].message);
+  cr_assert_not_null(strstr(z.g.result[1].message, "another user"), "%s", z.g.result[1].message);
+  (void)close(z.fd);
+  (void)close(z.listener);
+  group_done(&z.g);
 }

@@ -80,7 +80,10 @@ static weir_status shrinking_body(weir_transport *first, void *user) {
     if (status == WEIR_OK) status = sums(t, old, last ? 30 : 1000000, s, number);
     if (last || status == WEIR_E_CAPACITY || status == WEIR_E_INTERNAL) break;
     weir_transport *next = NULL;
+    const double begun_s = weir_now_s();
     status = t->ops->shrink(t, patience_s, &next, kept);
+    const double took_s = weir_now_s() - begun_s; /* the bound of weir.h, and a second more */
+    if (took_s > 3 * patience_s + 3) status = weir_fail(WEIR_E_INTERNAL, "it took %g s", took_s);
     if (status != WEIR_OK) break;
     for (int r = 0; r < next->size; r++) names[r] = old[kept[r]];
     memcpy(old, names, sizeof old);

@@ -153,6 +153,72 @@ Test(datagrams, that_do_not_belong_are_not_heard) {
   (void)close(fd);
 }
 
+/* What comes back for so many bytes within so long. */
+static size_t ask(int port, const unsigned char *bytes, size_t count,
+                  unsigned char answer[DATAGRAM], int within_ms) {
+  const struct sockaddr_in to = loopback(port);
+  struct pollfd wait = {.fd = socket(AF_INET, SOCK_DGRAM, 0), .events = POLLIN};
+  cr_assert_eq(connect(wait.fd, (const struct sockaddr *)&to, sizeof to), 0);
+  cr_assert_eq(send(wait.fd, bytes, count, 0), (ssize_t)count);
+  const ssize_t got =
+      poll(&wait, 1, within_ms) == 1 ? recv(wait.fd, answer, DATAGRAM, MSG_DONTWAIT) : 0;
+  (void)close(wait.fd);
+  return got > 0 ? (size_t)got : 0;
+}
+
+/* A question (kind 1), or the one datagram of a train (kind 4); the proof lies at 44 and covers what is
+ * there beside it, but for a train's index and a reply's time, and the checksum. */
+static void write_question(unsigned char d[1400], int kind, const group *g, uint64_t sequence) {
+  unsigned char proof[32];
+  memset(d, 0, 1400);
+  memcpy(d, "WEID", 4);
+  put(d + 4, WIRE_VERSION, 2);
+  put(d + 6, (uint64_t)kind, 2);
+  put(d + 8, g->job, 8);
+  put(d + 16, sequence, 8);
+  put(d + 52, 1, 4); /* from rank 1 */
+  put(d + 58, kind == 4, 2);
+  prove(group_key, "weir datagram", d, DATAGRAM, NULL, 0, NULL, 0, proof);
+  memcpy(d + 44, proof, 8);
+  seal(d, DATAGRAM);
+}
+
+/* Who does not know the group's key is not answered, and its trains are not looked at. */
+Test(datagrams, strangers_are_not_answered) {
+  unsigned char d[1400], answer[DATAGRAM], proof[32], bytes[FRAME + PAYLOAD + TRAILER];
+  int port = 0;
+  group g;
+  start_zero(&g);
+  const int fd = enrol(&g, &port);
+  for (int train = 0; train < 2; train++) {
+    const int kind = train ? 4 : 1;
+    const size_t length = train ? sizeof d : DATAGRAM;
+    for (int at = 44; at < 52; at++) {
+      write_question(d, kind, &g, 1000 + (uint64_t)at);
+      d[at] ^= 1;
+      seal(d, DATAGRAM);
+      cr_assert_eq(ask(port, d, length, answer, 50), 0, "kind %d, byte %d", kind, at);
+    }
+    write_question(d, kind, &g, 77);
+    cr_assert_eq(ask(port, d, length, answer, 20000), DATAGRAM, "kind %d", kind);
+    cr_assert_eq(get(answer + 6, 2), train ? 5 : 2);
+    cr_assert_eq(get(answer + 16, 8), 77);
+    cr_assert_eq(get(answer + 52, 4), 0);
+    /* And the answer is proved likewise. */
+    const uint64_t said = get(answer + 44, 8);
+    memset(answer + 44, 0, 8);
+    memset(answer + 60, 0, 4);
+    if (!train) memset(answer + 32, 0, 8);
+    prove(group_key, "weir datagram", answer, DATAGRAM, NULL, 0, NULL, 0, proof);
+    cr_assert_eq(said, get(proof, 8));
+  }
+  write_frame(bytes, 1, PAYLOAD);
+  payload(bytes);
+  send_all(fd, bytes, sizeof bytes);
+  end_zero(&g, WEIR_OK, NULL);
+  (void)close(fd);
+}
+
 /* A good one ends the group at once; a reason it does not know reads as a rank that is gone. */
 Test(datagrams, an_abort_is_heard) {
   const struct {

@@ -31,7 +31,8 @@ Test(options_set, every_key_sets_its_field_and_no_other) {
   by_hand.listener = 5;
   by_hand.transport = by_hand.rendezvous = by_hand.bind_address = by_hand.secret =
       by_hand.secret_file = by_hand.policy = by_hand.risk = by_hand.journal_path =
-          by_hand.nonfinite = by_hand.tls = by_hand.full_precision = by_hand.update_rule = "words";
+          by_hand.nonfinite = by_hand.tls = by_hand.full_precision = by_hand.update_rule =
+              by_hand.tls_certificate = by_hand.tls_key = by_hand.tls_authority = "words";
   static const char *const set[][2] = {{"rank", "3"},
                                        {"world_size", "4"},
                                        {"job_id", "18446744073709551615"},
@@ -51,15 +52,17 @@ Test(options_set, every_key_sets_its_field_and_no_other) {
                                        {"device", "-1"},
                                        {"listener", "5"}};
   static const char words[] = "words";
-  static const char *const names[] = {"transport",   "rendezvous", "bind_address",   "secret",
-                                      "secret_file", "policy",     "risk",           "journal_path",
-                                      "nonfinite",   "tls",        "full_precision", "update_rule"};
+  static const char *const names[] = {
+      "transport",      "rendezvous",  "bind_address",    "secret",    "secret_file",
+      "policy",         "risk",        "journal_path",    "nonfinite", "tls",
+      "full_precision", "update_rule", "tls_certificate", "tls_key",   "tls_authority"};
   for (size_t i = 0; i < sizeof set / sizeof *set; i++)
     cr_assert_eq(weir_options_set(&by_name, set[i][0], set[i][1]), WEIR_OK, "%s",
                  weir_last_error());
   by_hand.transport = by_hand.rendezvous = by_hand.bind_address = by_hand.secret =
       by_hand.secret_file = by_hand.policy = by_hand.risk = by_hand.journal_path =
-          by_hand.nonfinite = by_hand.tls = by_hand.full_precision = by_hand.update_rule = words;
+          by_hand.nonfinite = by_hand.tls = by_hand.full_precision = by_hand.update_rule =
+              by_hand.tls_certificate = by_hand.tls_key = by_hand.tls_authority = words;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     cr_assert_eq(weir_options_set(&by_name, names[i], words), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(memcmp(&by_hand, &by_name, sizeof by_hand), 0);
