@@ -188,7 +188,7 @@ Test(exact, more_than_it_sends_ends_it_at_once) {
   w.nonzero[2] = 0.03;
   run(controller, &w, 2); /* its directive rides on the next step's header */
   expect_top(&w.plan, WEIR_WIRE_AUTO_BF16, 0.0525, 0.0573);
-  char said[256];
+  char said[384];
   weir_controller_said(controller, said, sizeof said);
   cr_assert(strstr(said, "for sparsity") && strstr(said, "more nonzero elements") &&
                 strstr(said, "steps that had more than was sent: 1"),
