@@ -59,6 +59,8 @@ bool weir_arm_counts(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = weir_arm_at(a);
   if (!weir_arm_runs(in, a)) return false;
   if (in->risk == WEIR_RISK_BOLD) return a < WEIR_BOLD_ARMS;
+  if (weir_arm_exact(arm) != 0)
+    return weir_exact_cr(in->nonzero) > 0.0 && (weir_arm_exact(arm) & in->exact_refused) == 0;
   return (arm->safe && (in->settled != 0 || !weir_arm_late(arm))) ||
          (in->risk == WEIR_RISK_MEASURED && arm->method < WEIR_METHODS &&
           in->shown[arm->method] > 0.0);
@@ -76,7 +78,7 @@ double weir_progress(uint32_t codec, double gain) {
 }
 
 double weir_plan_progress(const weir_decision_input *in, const weir_plan *plan, double gain) {
-  if (weir_plan_safe(plan)) return 1.0;
+  if (weir_plan_safe(plan) || weir_exact_holds(in, plan)) return 1.0;
   if (in->policy != WEIR_POLICY_WEIR || in->risk == WEIR_RISK_BOLD)
     return weir_progress(plan->codec, gain);
   const size_t method = weir_method_of(plan);
@@ -178,7 +180,7 @@ double weir_input_overhead(const weir_decision_input *in, size_t arm, const weir
 }
 
 static double plan_gain(const weir_decision_input *in, const weir_plan *plan) {
-  if (weir_plan_safe(plan)) return 1.0;
+  if (weir_plan_safe(plan) || weir_exact_holds(in, plan)) return 1.0;
   const double top = weir_curve_gain(in->curve_cr, in->curve, plan->cr);
   return weir_one_selects(plan->codec) ? weir_shared_gain(in->overlap, top, plan->cr) : top;
 }
@@ -213,6 +215,12 @@ static void evaluate_at(const weir_decision_input *in, const weir_arm *arm, doub
 }
 
 void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_candidate *best) {
+  if (in->risk != WEIR_RISK_BOLD && weir_arm_exact(arm) != 0) {
+    weir_plan plan = arm->plan;
+    plan.cr = weir_exact_cr(in->nonzero);
+    weir_evaluate(in, &plan, best);
+    return;
+  }
   evaluate_at(in, arm, 0.0, best);
   if (arm->plan.cr > 0.0) return;
   enum { SCAN = 192, SECTIONS = 32 };

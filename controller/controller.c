@@ -120,6 +120,16 @@ size_t weir_policy_samples(const char *policy) {
   return samples ? WEIR_BITS_SEEN : 0;
 }
 
+bool weir_policy_counts(const char *policy, const char *risk) {
+  const weir_policy *found = NULL;
+  weir_plan plan;
+  weir_table_text table;
+  uint32_t of = WEIR_RISK_MEASURED;
+  if (find_policy(policy, &found, &plan, &table) != WEIR_OK) return false;
+  if (risk != NULL && weir_risk_parse(risk, &of) != WEIR_OK) return false;
+  return found == &weir_policy_weir && of != WEIR_RISK_BOLD;
+}
+
 weir_status weir_policy_filter(const char *policy, const char *options,
                                char filter[WEIR_FILTER_MAX]) {
   const weir_policy *found = NULL;
@@ -389,6 +399,19 @@ static double mean_loss(const weir_header *headers, int ranks) {
   return sum;
 }
 
+/* What no rank has less of than any other, if all have counted. */
+static void most_nonzero(const weir_header *headers, int ranks, weir_observation *seen) {
+  double nonzero = 0.0, held = 0.0;
+  for (int r = 0; r < ranks; r++) {
+    const double share = (double)headers[r].nonzero;
+    if (!(share > 0.0 && share <= 1.0)) return;
+    nonzero = fmax(nonzero, share);
+    held = fmax(held, (double)headers[r].held); /* NaN counts as nothing */
+  }
+  seen->nonzero = nonzero;
+  seen->held = fmin(held, 1.0);
+}
+
 /* What the headers tell of the step before.  The rank that arrives last waits for the wire alone: the
  * least comm_s is the collective's own time, the rest is waiting for slower ranks.  On processors
  * that ranks share, who computes long and who waits long varies from step to step, and their sum
@@ -437,6 +460,7 @@ void weir_controller_observe(void *controller, const weir_header *headers, int r
   for (int r = 0; r < ranks; r++)
     if (usable(headers[r].compute_s)) seen.compute = fmax(seen.compute, headers[r].compute_s);
   seen.loss = mean_loss(headers, ranks);
+  most_nonzero(headers, ranks, &seen);
   weir_network_reduce(headers, ranks, &seen.network);
   c->network = seen.network;
   seen.has_curve = mean_curve(headers, ranks, seen.curve);

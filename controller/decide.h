@@ -34,7 +34,8 @@ typedef enum weir_trigger {
   WEIR_TRIGGER_STAGE = 7,    /* the next stage of a warm-up or schedule begins: `current` is its
                                 plan */
   WEIR_TRIGGER_TRIAL = 8,    /* a trial, or the loss itself, has told something of an arm */
-  WEIR_TRIGGER_COUNT = 9
+  WEIR_TRIGGER_SPARSITY = 9, /* a selection that held nothing back has begun to */
+  WEIR_TRIGGER_COUNT = 10
 } weir_trigger;
 const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
 
@@ -77,6 +78,18 @@ struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */
 size_t weir_method_of(const weir_plan *plan);
 const weir_arm *weir_method_arm(size_t method);
+/* A selection with room for every element of a gradient that is not zero (exact.c): the bits of
+ * weir_decision_input.exact_refused that keep a plan from being one. */
+enum { WEIR_EXACT_FP32 = 1, WEIR_EXACT_BF16 = 2 };
+/* WEIR_EXACT_* of an arm or plan that is one, or would be with that ratio; 0 of others. */
+uint32_t weir_arm_exact(const weir_arm *arm);
+uint32_t weir_plan_exact(const weir_plan *plan);
+/* The ratio of such plans where at most `nonzero` of a gradient is not zero; 0: there is none. */
+double weir_exact_cr(double nonzero);
+/* Is it such a plan, and has it room? */
+bool weir_exact_holds(const struct weir_decision_input *input, const weir_plan *plan);
+/* Does it keep the loss without evidence, a safe plan or such a selection? */
+bool weir_plan_keeps(const weir_plan *plan);
 /* Does its codec send all of a gradient, rounded, rather than hold much of it back? */
 bool weir_plan_rounds(const weir_plan *plan);
 /* What is believed of a plan's method before it is tried, in rounds of a form; and the form. */
@@ -137,6 +150,8 @@ typedef struct weir_decision_input {
   double shown[WEIR_METHODS];           /* progress that methods have shown; 0: may not be chosen */
   double trial_compress[WEIR_TRIALS];   /* paper: average over the trial's steps, s */
   double trial_gain[WEIR_TRIALS];
+  double nonzero;         /* most of a gradient that was not zero of late, as a share; 0: unknown */
+  uint32_t exact_refused; /* WEIR_EXACT_* that had to be left */
   double low_rank[WEIR_LOW_RANKS];     /* floats that powersgd of these ranks sends; 0: not known */
   uint32_t paper_gather, paper_shared; /* its codecs; 0: mstopk, star */
 } weir_decision_input;

@@ -18,7 +18,7 @@ static choices find_choices(const weir_decision_input *in) {
   for (size_t a = 0; a < WEIR_ARMS; a++) {
     if (!weir_arm_counts(in, a)) continue;
     all.arm[all.count++] = weir_arm_at(a);
-    all.free |= weir_arm_at(a)->plan.cr == 0.0;
+    all.free |= in->risk == WEIR_RISK_BOLD && weir_arm_at(a)->plan.cr == 0.0;
   }
   return all;
 }
@@ -96,7 +96,9 @@ weir_status weir_decide_weir(const weir_decision_input *in, weir_decision *d) {
   /* The search can hit a better point than scan and section where the model is not unimodal. */
   for (size_t i = 0; i < d->front_size; i++)
     if (d->front[i].progress_per_s > best->progress_per_s) best = &d->front[i];
-  if (in->trigger == WEIR_TRIGGER_FALLBACK) return go_back(in, d);
+  const bool gone = weir_plan_exact(&in->previous) != 0 && !weir_exact_holds(in, &in->previous);
+  if (in->trigger == WEIR_TRIGGER_FALLBACK && !(gone && in->risk != WEIR_RISK_BOLD))
+    return go_back(in, d);
   const weir_candidate chosen = *best;
   weir_guard(in, &chosen, d);
   return WEIR_OK;

@@ -28,10 +28,17 @@ void weir_mailbox_destroy(weir_mailbox *m) {
   pthread_mutex_destroy(&m->lock);
 }
 
+/* That a gradient had more nonzero elements than a plan sends must not go unseen. */
+static void keep_most(const weir_observation *dropped, weir_observation *next) {
+  if (next->nonzero > 0.0 && dropped->nonzero > next->nonzero) next->nonzero = dropped->nonzero;
+}
+
 void weir_mailbox_put(weir_mailbox *m, const weir_observation *seen) {
   pthread_mutex_lock(&m->lock);
   if (m->count == WEIR_MAILBOX_SLOTS) { /* the newest matters most: let the oldest go */
+    weir_observation *oldest = &m->slot[m->first];
     m->first = (m->first + 1) % WEIR_MAILBOX_SLOTS;
+    keep_most(oldest, &m->slot[m->first]);
     m->count--;
     m->dropped++;
   }

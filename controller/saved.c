@@ -181,6 +181,11 @@ static void learnt(weir_saved *s, weir_learnt *l) {
   flag(s, &l->has_curve);
   whole(s, &l->curve_age, most_steps);
   real(s, &l->step_s, 0, most_s);
+  real(s, &l->nonzero, 0, 1);
+  real(s, &l->held, 0, 1);
+  whole(s, &l->exact_late, most_steps);
+  whole(s, &l->refused_until[0], most_steps);
+  whole(s, &l->refused_until[1], most_steps);
   whole(s, &l->step_count, most_steps);
   number(s, &l->departures);
   number(s, &l->leaps);

@@ -54,6 +54,9 @@ typedef struct weir_header {
   double curve[8];        /* gain of exact top-k at weir_curve_cr[]; negative: not measured */
   uint32_t average; /* digest of the average that the exchange before has brought (average.h) */
   uint32_t joiners; /* which ranks wait to join, as this one knows it (transport.h); 0: none */
+  float nonzero;    /* share of this rank's gradient that is not 0; 0: not counted */
+  float held;       /* of the tensor worst served, the share of its nonzero elements that top-k left
+                       behind, where it has room for all of a gradient's */
   weir_directive directive; /* rank 0's; KEEP from others */
 } weir_header;
 #define WEIR_HEADER_NONFINITE 1u       /* this rank's e is not finite: the step must not count */
@@ -139,6 +142,7 @@ typedef struct weir_engine_config {
   double device_timeout_s;
   bool devices;
   int most_ranks; /* that the group may have once others join: memory_limit is for as many; or 0 */
+  bool counts;    /* headers tell of nonzero elements; in host memory, without momentum */
   bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */
   struct weir_scope *scope; /* of the session, for the engine's threads (base/scope.h); or NULL */

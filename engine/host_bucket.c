@@ -37,11 +37,30 @@ static void keep_back(const weir_bucket *bucket) {
   weir_scatter_add(bucket->fed, bucket->index, bucket->error, bucket->kept);
 }
 
+/* Where there is room for all of the gradient's nonzero elements, what rounding left of others may
+ * still have taken the place of some. */
+static double held_back(const weir_bucket *bucket) {
+  const weir_engine *engine = bucket->engine;
+  const size_t *offset = bucket->layout.offset, *nonzero = engine->host.nonzero;
+  double most = 0;
+  if (nonzero == NULL || bucket->passage.nonzero > bucket->kept) return 0;
+  for (size_t t = 0, i = 0; t < bucket->layout.tensors; t++) {
+    const float *g = engine->submitted[bucket->first + t];
+    const size_t all = nonzero[bucket->first + t];
+    size_t sent = 0;
+    for (; i < bucket->kept && bucket->index[i] < offset[t + 1]; i++)
+      sent += g[bucket->index[i] - offset[t]] != 0;
+    if (all > 0) most = fmax(most, (double)(all - sent) / (double)all);
+  }
+  return most;
+}
+
 /* What 16 bits lose of a value stays behind. */
 static weir_status send_selection(weir_bucket *bucket) {
   const size_t rank = (size_t)bucket->engine->rank, k = bucket->kept;
   weir_status status = select_own(bucket);
   if (status != WEIR_OK) return status;
+  bucket->passage.held = held_back(bucket);
   weir_gather(bucket->fed, bucket->index, k, bucket->value);
   bucket->passage.kept_square = weir_sum_square(bucket->value, k);
   if (bucket->error != NULL) memset(bucket->error, 0, k * sizeof(float));

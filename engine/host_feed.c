@@ -24,15 +24,19 @@ typedef struct feed {
   float *e, *next;
   float momentum;
   size_t n, parts;
+  bool counts; /* what of g is not zero */
   weir_moments moments[PARTS];
+  size_t nonzero[PARTS];
 } feed;
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-static void feed_block(const feed *f, size_t at, size_t count, weir_moments *moments) {
+static void feed_block(feed *f, size_t at, size_t count, size_t part) {
   static const float zeros[BLOCK];
+  weir_moments *const moments = &f->moments[part];
   const float *g = f->g + at;
   float *const e = f->e + at;
+  if (f->counts) f->nonzero[part] += weir_nonzero(g, count);
   if (f->u != NULL) {
     weir_momentum_correct(g, f->u + at, f->next + at, count, f->momentum);
     g = f->next + at;
@@ -53,7 +57,7 @@ static void feed_part(void *argument, size_t part) {
   const size_t end = part + 1 < f->parts ? least((part + 1) * each, f->n) : f->n;
   const size_t block = f->u != NULL ? BLOCK_MOMENTUM : BLOCK;
   for (size_t at = part * each; at < end; at += block)
-    feed_block(f, at, least(end - at, block), &f->moments[part]);
+    feed_block(f, at, least(end - at, block), part);
 }
 
 /* Where this rank will select from all of e, which one thread makes, what the search will be after
@@ -76,6 +80,15 @@ static void look_ahead(weir_bucket *bucket) {
   (void)weir_ahead_begin(bucket->context, &sum, &bucket->layout, bucket->fed, bucket->plan.cr);
 }
 
+/* Plans say nothing of tensors that stay in full precision. */
+static void count_nonzero(weir_bucket *bucket, size_t t, const feed *f) {
+  const weir_engine *engine = bucket->engine;
+  size_t nonzero = 0;
+  for (size_t part = 0; part < f->parts; part++) nonzero += f->nonzero[part];
+  engine->host.nonzero[t] = nonzero;
+  if (t < engine->layout.tensors - engine->config.full) bucket->passage.nonzero += nonzero;
+}
+
 static void feed_tensor(weir_bucket *bucket, size_t t) {
   const weir_engine *engine = bucket->engine;
   const weir_host *host = &engine->host;
@@ -90,10 +103,12 @@ static void feed_tensor(weir_bucket *bucket, size_t t) {
             .next = host->next != NULL ? host->next + at : NULL,
             .momentum = (float)engine->config.momentum,
             .n = n,
+            .counts = host->nonzero != NULL,
             .parts = n < PARTS_LEAST ? 1 : PARTS};
   weir_moments *moments = &bucket->passage.moments;
   if (n == 0) return;
   weir_pool_run(engine->pool, feed_part, &f, f.parts);
+  if (f.counts) count_nonzero(bucket, t, &f);
   for (size_t part = 0; part < f.parts; part++) {
     moments->sum += f.moments[part].sum;
     moments->sum_square += f.moments[part].sum_square;

@@ -16,6 +16,8 @@ typedef struct weir_passage {
   double kept_square;   /* ||g_c||^2 of this rank */
   double extra_bytes;   /* byte terms of the messages really sent less those expected */
   double gathered;      /* bytes that all ranks together have gathered */
+  size_t nonzero;       /* elements of g, where they are counted */
+  double held;          /* weir_header's */
 } weir_passage;
 
 /* A thread's stopwatch: what the time since the last lap went into. */
@@ -146,6 +148,7 @@ typedef struct weir_host {
   float *velocity, *next;               /* NULL without momentum correction */
   float *kept_residual, *kept_velocity; /* from before a trial; NULL before the first */
   bool zero, kept_zero; /* the residual counts as all zero, whatever its memory holds */
+  size_t *nonzero;      /* per tensor, of the gradient under way; NULL: nobody wants to know */
 } weir_host;
 
 struct weir_engine {

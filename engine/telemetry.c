@@ -18,6 +18,20 @@ void weir_telemetry_sample(weir_engine *engine, const weir_bucket *bucket) {
     weir_gain_curve_add(engine->curve, bucket->fed, bucket->n, stride);
 }
 
+/* A gradient without a nonzero element counts as having one, as 0 is not counted. */
+static void tell_nonzero(const weir_engine *engine, weir_header *header) {
+  const size_t planned = engine->layout.offset[engine->layout.tensors - engine->config.full];
+  size_t nonzero = 0;
+  double held = 0;
+  for (size_t k = 0; k < engine->set.count; k++) {
+    nonzero += engine->set.bucket[k].passage.nonzero;
+    held = fmax(held, engine->set.bucket[k].passage.held);
+  }
+  if (planned == 0) return;
+  header->nonzero = (float)((double)(nonzero > 0 ? nonzero : 1) / (double)planned);
+  header->held = (float)held;
+}
+
 void weir_telemetry_tell(weir_engine *engine, double sum_square, bool nonfinite) {
   const weir_engine_hooks *hooks = &engine->config.hooks;
   weir_header *header = &engine->headers[engine->rank];
@@ -34,6 +48,7 @@ void weir_telemetry_tell(weir_engine *engine, double sum_square, bool nonfinite)
     header->curve[i] = engine->curve_wanted && !nonfinite
                            ? weir_gain_curve_gain(engine->curve, weir_curve_cr[i])
                            : -1;
+  if (engine->host.nonzero != NULL && !nonfinite) tell_nonzero(engine, header);
   weir_average_tell(engine, header);
   if (hooks->local != NULL) hooks->local(hooks->user, header);
   if (nonfinite) header->flags |= WEIR_HEADER_NONFINITE;

@@ -198,6 +198,8 @@ void weir_scale(float *x, size_t n, float factor);
 /* e -= sent, in place; returns ||e||^2 afterwards.  Deterministic, whatever the vector width. */
 double weir_ef_subtract(float *e, const float *sent, size_t n);
 double weir_sum_square(const float *x, size_t n);
+/* Elements that are neither 0 nor -0; NaN counts. */
+size_t weir_nonzero(const float *x, size_t n);
 
 /* --- 16-bit values -------------------------------------------------------------------------- */
 

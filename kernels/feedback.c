@@ -8,6 +8,9 @@ void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir
 
 double weir_sum_square(const float *x, size_t n) { return weir_cpu()->sum_square(x, n); }
 
+/* Magnitudes are floats' bits without the sign, and the least above 0 is 1. */
+size_t weir_nonzero(const float *x, size_t n) { return weir_cpu()->count(x, n, 1); }
+
 double weir_ef_subtract(float *e, const float *sent, size_t n) {
   enum { BLOCK = 4096 }; /* still in the first cache for the second pass */
   double square = 0.0;

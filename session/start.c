@@ -302,6 +302,8 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
       .device_timeout_s = session->options.timeout_s,
       .devices = session->devices,
       .most_ranks = session->options.max_ranks,
+      .counts = session->device_ops == NULL && !(session->options.momentum_correction > 0) &&
+                weir_policy_counts(session->options.policy, session->options.risk),
       .keep_nonfinite = session->keep_nonfinite,
       .profile = session->options.profile || session->options.overlap,
       .scope = &session->inside.scope};

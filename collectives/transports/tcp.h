@@ -31,7 +31,7 @@
 #include "collectives/transports/common.h"
 #include "collectives/transports/flow.h"
 
-#define TCP_VERSION 8
+#define TCP_VERSION 9
 #define TCP_STAGE ((size_t)16 * 1024)
 
 /* --- frames --------------------------------------------------------------------------------- */

@@ -65,7 +65,7 @@ Test(frames, another_version) {
   put(bytes + 4, WIRE_VERSION + 1, 2);
   seal(bytes, FRAME);
   verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL,
-          "rank 1 sends messages of version 9, this rank 8");
+          "rank 1 sends messages of version 10, this rank 9");
 }
 
 Test(frames, from_somebody_else) {

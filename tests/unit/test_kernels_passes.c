@@ -348,3 +348,33 @@ Test(kernels_passes, the_path_can_be_forced) {
   const weir_cpu_ops *best = weir_cpu_avx512() ? weir_cpu_avx512() : weir_cpu_avx2();
   cr_expect_eq(weir_cpu(), best != NULL ? best : &weir_cpu_scalar);
 }
+
+/* Sparse data with every kind of number that is and is not zero, at every offset of a vector. */
+Test(kernels_passes, nonzero_elements_are_counted_alike_by_every_version) {
+  const weir_cpu_ops *const versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
+  static const float kinds[] = {1.0F, -3e38F, 1e-45F, -1e-45F, 1e-38F, NAN, -NAN, INFINITY};
+  float *x = malloc((MOST + 16) * sizeof *x);
+  weir_rng rng;
+  weir_rng_seed(&rng, 11);
+  for (size_t s = 0; s < SIZES; s++) {
+    for (size_t shift = 0; shift < 16; shift += 5) {
+      size_t wanted = 0;
+      for (size_t i = 0; i < sizes[s]; i++) {
+        const uint64_t bits = weir_rng_next(&rng);
+        const bool zero = (bits & 15) != 0 || s % 3 == 2;
+        x[shift + i] = zero ? (bits & 16 ? 0.0F : -0.0F) : kinds[bits >> 8 & 7];
+        wanted += !zero;
+      }
+      for (size_t v = 0; v < 3; v++) {
+        if (versions[v] == NULL) {
+          continue;
+        }
+        weir_cpu_force(versions[v]);
+        cr_expect_eq(weir_nonzero(x + shift, sizes[s]), wanted, "%s, %zu elements",
+                     versions[v]->name, sizes[s]);
+      }
+    }
+  }
+  weir_cpu_force(NULL);
+  free(x);
+}
