@@ -198,6 +198,8 @@ void weir_scale(float *x, size_t n, float factor);
 /* e -= sent, in place; returns ||e||^2 afterwards.  Deterministic, whatever the vector width. */
 double weir_ef_subtract(float *e, const float *sent, size_t n);
 double weir_sum_square(const float *x, size_t n);
+/* As memcpy, past the caches; for what is too long to be found in them again. */
+void weir_copy_past(void *to, const void *from, size_t bytes);
 
 /* --- 16-bit values -------------------------------------------------------------------------- */
 
