@@ -18,7 +18,7 @@
 
 #define WATCHDOG_S 580 /* for ranks that hang */
 
-static const char *const names[] = {"lars scales", "lamb scales", "lamb step"};
+static const char *const names[] = {"lars scales", "lamb scales", "lamb step", "all of it"};
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
@@ -80,6 +80,18 @@ static double median_s(const pto_plan *p, pto_work work, pto_form form) {
   return seconds[p->repeats / 2];
 }
 
+/* Of all ranks' processors, as much as a processor each would have to do. */
+static double median_cpu_s(const pto_plan *p, pto_work work, pto_form form) {
+  const pto_cell *c = &p->board->cell[work][form];
+  double seconds[PTO_REPEATS];
+  for (int i = 0; i < p->repeats; i++) {
+    seconds[i] = 0;
+    for (int r = 0; r < p->ranks; r++) seconds[i] += c->cpu_s[i][r];
+  }
+  weir_sort(seconds, (size_t)p->repeats);
+  return seconds[p->repeats / 2];
+}
+
 static gboolean same_bits(const pto_plan *p, pto_work work) {
   const guint64 *digest = p->board->digest[work][PTO_DIVIDED];
   for (int r = 0; r < p->ranks; r++)
@@ -87,16 +99,22 @@ static gboolean same_bits(const pto_plan *p, pto_work work) {
   return p->board->digest[work][PTO_ALONE][0] == digest[0];
 }
 
+static gboolean measured(const pto_plan *p, int work) {
+  return p->work == PTO_WORKS || p->work == work;
+}
+
 /* --- the model -------------------------------------------------------------------------------- */
 
 /* Equations 13 and 14: a processor a rank, which does 1/N of what is divided, and an all-gather of 16
- * bytes a piece.  Of LAMB's step the scales are divided. */
+ * bytes a piece.  Of LAMB's step the scales are divided, or all of it, and new weights gathered, too. */
 static double modelled_s(const pto_plan *p, pto_work work, int ranks, double alpha, double beta) {
   const double whole = median_s(p, work, PTO_ALONE), scales = median_s(p, PTO_LAMB, PTO_ALONE);
-  const double divided = work == PTO_STEP ? fmin(scales, whole) : whole;
+  const double divided = work == PTO_STEP && measured(p, PTO_LAMB) ? fmin(scales, whole) : whole;
   const double bytes = 16.0 * ((double)p->elements / 65536.0 + p->tensors);
+  const double weights = work == PTO_MOVE ? 4.0 * (double)p->elements : 0;
   return whole - divided + divided / ranks +
-         weir_cost_paper_allgather(ranks, alpha, beta, bytes / ranks);
+         weir_cost_paper_allgather(ranks, alpha, beta, bytes / ranks) +
+         (weights > 0 ? weir_cost_paper_allgather(ranks, alpha, beta, weights / ranks) : 0);
 }
 
 /* --- printing --------------------------------------------------------------------------------- */
@@ -105,13 +123,17 @@ static void print_table(const pto_plan *p, double alpha, double beta) {
   printf("# %zu elements in %d tensors, %d ranks on %ld processors over %s; median of %d, ms\n",
          p->elements, p->tensors, p->ranks, sysconf(_SC_NPROCESSORS_ONLN), p->transport,
          p->repeats);
-  printf("%-12s %9s %10s %9s %7s %6s\n", "work", "one rank", "every rank", "divided", "ratio",
-         "bits");
+  printf("%-12s %9s %10s %9s %7s %10s %9s %7s %6s\n", "work", "one rank", "every rank", "divided",
+         "ratio", "every, cpu", "divided", "ratio", "bits");
   for (int w = 0; w < PTO_WORKS; w++) {
+    if (!measured(p, w)) continue;
     const double every = median_s(p, (pto_work)w, PTO_EVERY);
     const double divided = median_s(p, (pto_work)w, PTO_DIVIDED);
-    printf("%-12s %9.2f %10.2f %9.2f %7.3f %6s\n", names[w],
+    const double every_cpu = median_cpu_s(p, (pto_work)w, PTO_EVERY);
+    const double divided_cpu = median_cpu_s(p, (pto_work)w, PTO_DIVIDED);
+    printf("%-12s %9.2f %10.2f %9.2f %7.3f %10.2f %9.2f %7.3f %6s\n", names[w],
            1e3 * median_s(p, (pto_work)w, PTO_ALONE), 1e3 * every, 1e3 * divided, divided / every,
+           1e3 * every_cpu, 1e3 * divided_cpu, divided_cpu / every_cpu,
            same_bits(p, (pto_work)w) ? "same" : "OTHER");
   }
   printf(
@@ -122,6 +144,7 @@ static void print_table(const pto_plan *p, double alpha, double beta) {
   for (int n = 4; n <= 128; n *= 2) printf(" %7d", n);
   printf("\n");
   for (int w = 0; w < PTO_WORKS; w++) {
+    if (!measured(p, w)) continue;
     printf("%-12s", names[w]);
     for (int n = 4; n <= 128; n *= 2)
       printf(" %7.2f",
@@ -139,11 +162,14 @@ static void print_json(const pto_plan *p, double alpha, double beta) {
   cli_json_whole(builder, "processors", sysconf(_SC_NPROCESSORS_ONLN));
   cli_json_list(builder, "works");
   for (int w = 0; w < PTO_WORKS; w++) {
+    if (!measured(p, w)) continue;
     json_builder_begin_object(builder);
     cli_json_text(builder, "work", names[w]);
     cli_json_number(builder, "one_ms", 1e3 * median_s(p, (pto_work)w, PTO_ALONE));
     cli_json_number(builder, "every_ms", 1e3 * median_s(p, (pto_work)w, PTO_EVERY));
     cli_json_number(builder, "divided_ms", 1e3 * median_s(p, (pto_work)w, PTO_DIVIDED));
+    cli_json_number(builder, "every_cpu_ms", 1e3 * median_cpu_s(p, (pto_work)w, PTO_EVERY));
+    cli_json_number(builder, "divided_cpu_ms", 1e3 * median_cpu_s(p, (pto_work)w, PTO_DIVIDED));
     json_builder_set_member_name(builder, "same_bits");
     json_builder_add_boolean_value(builder, same_bits(p, (pto_work)w));
     cli_json_list(builder, "modelled");
@@ -164,20 +190,28 @@ typedef struct arguments {
   int ranks, tensors, repeats;
   gint64 elements;
   double latency_ms, bandwidth_gbps;
+  const char *work;
   gboolean json;
 } arguments;
 
+static int work_of(const arguments *a) {
+  for (int w = 0; w < PTO_WORKS; w++)
+    if (a->work && !strcmp(a->work, names[w])) return w;
+  return a->work ? -1 : PTO_WORKS;
+}
+
 static gboolean in_range(const arguments *a) {
-  return a->ranks >= 1 && a->ranks <= PTO_RANKS && a->tensors >= 1 && a->tensors <= 100000 &&
-         a->repeats >= 1 && a->repeats <= PTO_REPEATS && a->elements >= a->tensors &&
-         a->elements <= (gint64)1 << 32 && a->latency_ms >= 0 && isfinite(a->latency_ms) &&
-         a->bandwidth_gbps > 0 && isfinite(a->bandwidth_gbps);
+  return work_of(a) >= 0 && a->ranks >= 1 && a->ranks <= PTO_RANKS && a->tensors >= 1 &&
+         a->tensors <= 100000 && a->repeats >= 1 && a->repeats <= PTO_REPEATS &&
+         a->elements >= a->tensors && a->elements <= (gint64)1 << 32 && a->latency_ms >= 0 &&
+         isfinite(a->latency_ms) && a->bandwidth_gbps > 0 && isfinite(a->bandwidth_gbps);
 }
 
 static int bench(const arguments *a) {
   pto_plan p = {.ranks = a->ranks,
                 .tensors = a->tensors,
                 .repeats = a->repeats,
+                .work = work_of(a),
                 .elements = (gsize)a->elements,
                 .transport = "shm",
                 .job = (guint64)getpid()};
@@ -208,6 +242,8 @@ int main(int argc, char **argv) {
        "of which the first has half of all elements (default 200)", "N"},
       {"elements", 0, 0, G_OPTION_ARG_INT64, &a.elements, "of all tensors (default 25000000)", "N"},
       {"repeats", 0, 0, G_OPTION_ARG_INT, &a.repeats, "1 to 31 (default 7)", "N"},
+      {"work", 0, 0, G_OPTION_ARG_STRING, &a.work,
+       "lars scales, lamb scales, lamb step or all of it (default: each of them)", "NAME"},
       {"latency-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.latency_ms,
        "one way, of the model (default 0.05)", "MS"},
       {"bandwidth-gbps", 0, 0, G_OPTION_ARG_DOUBLE, &a.bandwidth_gbps, "of the model (default 25)",

@@ -11,7 +11,8 @@ enum { PTO_RANKS = 16, PTO_REPEATS = 31 };
 typedef enum pto_work {
   PTO_LARS, /* scales */
   PTO_LAMB, /* scales */
-  PTO_STEP, /* LAMB's whole step: every rank updates all moments and weights */
+  PTO_STEP, /* LAMB's step: norms are divided, every rank updates all moments and weights */
+  PTO_MOVE, /* the same, all of it divided: each rank updates its share, weights are gathered */
   PTO_WORKS
 } pto_work;
 
@@ -20,6 +21,7 @@ typedef enum pto_form { PTO_ALONE, PTO_EVERY, PTO_DIVIDED, PTO_FORMS } pto_form;
 
 typedef struct pto_cell {
   double begin_s[PTO_REPEATS][PTO_RANKS], end_s[PTO_REPEATS][PTO_RANKS];
+  double cpu_s[PTO_REPEATS][PTO_RANKS]; /* processor time between the two */
 } pto_cell;
 
 typedef struct pto_board { /* shared with the ranks */
@@ -34,6 +36,7 @@ typedef struct pto_board { /* shared with the ranks */
 
 typedef struct pto_plan {
   int ranks, tensors, repeats;
+  int work; /* the only one; PTO_WORKS: all */
   gsize elements;
   const char *transport;
   char where[64];

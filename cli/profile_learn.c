@@ -88,6 +88,17 @@ static weir_status make_curve(GArray *points, gboolean exchange, weir_curve *cur
   return WEIR_OK;
 }
 
+/* A shaped link lets a burst through at once and takes it back from what follows: a bucket that was
+ * measured between pauses went faster than many in a row can.  So none is charged less than its bytes
+ * at the rate of the longest. */
+static void hold_rate(weir_curve *curve) {
+  const size_t last = curve->count - 1;
+  const double bytes = curve->bytes[last] - curve->bytes[0];
+  const double each_s = bytes > 0 ? (curve->seconds[last] - curve->seconds[0]) / bytes : 0;
+  for (size_t i = 0; i < curve->count; i++)
+    curve->seconds[i] = fmax(curve->seconds[i], each_s * curve->bytes[i]);
+}
+
 static weir_status write_curve(const char *out, const char *name, size_t p,
                                const weir_curve *curve) {
   g_autofree char *file = g_strdup_printf("%s-%zu.csv", name, p + 1);
@@ -157,6 +168,7 @@ weir_status profile_learn(profile_job *job) {
     weir_curve_free(&job->row[p].exchange);
     status = make_curve(points, FALSE, &job->row[p].compress);
     if (!status) status = make_curve(points, TRUE, &job->row[p].exchange);
+    if (!status) hold_rate(&job->row[p].exchange);
     if (!status) learn_taken(job, turns, &job->row[p]);
     if (!status) status = write_curve(job->out, "compress", p, &job->row[p].compress);
     if (!status) status = write_curve(job->out, "comm", p, &job->row[p].exchange);

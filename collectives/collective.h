@@ -135,6 +135,13 @@ enum {
 };
 extern const weir_allgather_row weir_allgathers[WEIR_ALLGATHER_COUNT];
 
+/* All-gather of blocks whose lengths all ranks know, straight into the places they belong at: by the
+ * transport's own all-gather where it has one, which makes the caller's block piece by piece while
+ * others' are taken; else around a ring where `ring`, and through two copies and the row `row` where
+ * not.  The caller's block is made or there. */
+weir_status weir_allgather_places(weir_comm *comm, const weir_places *places, uint32_t row,
+                                  weir_headers *headers);
+
 typedef struct weir_reduce_scatter_row {
   uint32_t id;
   const char *name;

@@ -46,6 +46,20 @@ typedef struct weir_flow_sample {
   double last_s;     /* when the last byte had */
 } weir_flow_sample;
 
+/* Blocks of an all-gather that lie in several places, the same on all ranks but for their addresses. */
+typedef struct weir_block_part {
+  void *data;
+  size_t bytes;
+} weir_block_part;
+typedef struct weir_places {
+  const weir_block_part *span; /* of all ranks, in their order */
+  const size_t *first; /* size + 1: span[first[r]] up to span[first[r + 1]] are rank r's block */
+  /* Leaves bytes [begin, begin + bytes) of one's own span there; called for all of them, in order,
+   * as they are due to be sent.  NULL: they are there already. */
+  void (*make)(void *user, size_t span, size_t begin, size_t bytes);
+  void *user;
+} weir_places;
+
 typedef struct weir_transport weir_transport;
 
 typedef struct weir_transport_ops {
@@ -76,6 +90,9 @@ typedef struct weir_transport_ops {
    * deadline as in transfer.  Counts towards bytes_sent what the algorithm sends at the most. */
   weir_status (*allreduce)(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
                            size_t block_bytes, double deadline_s);
+  /* All-gather of the transport's own, as allreduce; on WEIR_OK all spans are filled in. */
+  weir_status (*allgather)(weir_transport *t, const weir_tag *tag, const weir_places *places,
+                           void *blocks, size_t block_bytes, double deadline_s);
   /* After the group has ended: come together with the ranks that are left.  Every survivor calls
    * it, within timeout_s of the others; bounded by three times that and 2 s.  On WEIR_OK *out is a group of
    * the survivors, numbered anew in their old order, and old_rank[0 .. (*out)->size) (room for

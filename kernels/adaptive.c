@@ -1,4 +1,4 @@
-/* Sums of squares of weights and steps, a piece at a time. */
+/* Steps of adaptive optimizers, and sums of squares of weights and steps, a piece at a time. */
 #include "kernels/adaptive.h"
 
 #include "kernels/codec.h"
@@ -41,4 +41,25 @@ weir_squares weir_lamb_squares(const weir_tensor_piece *p, const weir_adam *term
     sum.step += weir_sum_square(step, n);
   }
   return sum;
+}
+
+void weir_adam_move(const weir_moved *p, const weir_adam *terms, float rate) {
+  const weir_adam t = *terms;
+  float *restrict m = p->first, *restrict v = p->second, *restrict w = p->weight;
+  const float *restrict g = p->gradient;
+  for (size_t i = 0; i < p->n; i++) {
+    float first = m[i], second = v[i];
+    w[i] -= rate * weir_adam_step(&first, &second, g[i], w[i], &t);
+    m[i] = first;
+    v[i] = second;
+  }
+}
+
+void weir_lars_move(const weir_moved *p, float momentum, float weight_decay, float rate) {
+  float *restrict v = p->first, *restrict w = p->weight;
+  const float *restrict g = p->gradient;
+  for (size_t i = 0; i < p->n; i++) {
+    v[i] = momentum * v[i] + rate * (g[i] + weight_decay * w[i]);
+    w[i] -= v[i];
+  }
 }

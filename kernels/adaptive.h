@@ -1,5 +1,5 @@
-/* Adam's step, element by element, and the sums of squares that LARS and LAMB scale steps by
- * (weir/parallel.h has the formulas and where they are from). */
+/* Steps of SGD with momentum, Adam, LARS and LAMB, element by element, and the sums of squares that the
+ * last two scale steps by (weir/parallel.h has the formulas and where they are from). */
 #ifndef WEIR_KERNELS_ADAPTIVE_H
 #define WEIR_KERNELS_ADAPTIVE_H
 
@@ -34,5 +34,17 @@ typedef struct weir_squares {
 } weir_squares;
 weir_squares weir_lars_squares(const weir_tensor_piece *piece); /* step: of the gradient */
 weir_squares weir_lamb_squares(const weir_tensor_piece *piece, const weir_adam *terms);
+
+/* What a step moves: weights and moments are updated. */
+typedef struct weir_moved {
+  float *weight;
+  const float *gradient;
+  float *first, *second; /* second: of weir_adam_move alone */
+  size_t n;
+} weir_moved;
+/* w -= rate u, u being Adam's step: AdamW, and LAMB where its scale is in the rate. */
+void weir_adam_move(const weir_moved *moved, const weir_adam *terms, float rate);
+/* v = momentum v + rate (g + weight_decay w); w -= v: LARS where its scale is in the rate. */
+void weir_lars_move(const weir_moved *moved, float momentum, float weight_decay, float rate);
 
 #endif

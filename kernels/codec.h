@@ -200,6 +200,8 @@ double weir_ef_subtract(float *e, const float *sent, size_t n);
 double weir_sum_square(const float *x, size_t n);
 /* Elements that are neither 0 nor -0; NaN counts. */
 size_t weir_nonzero(const float *x, size_t n);
+/* As memcpy, past the caches; for what is too long to be found in them again. */
+void weir_copy_past(void *to, const void *from, size_t bytes);
 
 /* --- 16-bit values -------------------------------------------------------------------------- */
 

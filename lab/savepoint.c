@@ -12,15 +12,15 @@
 #include "base/crc32c.h"
 #include "lab/trainer_state.h"
 
-#define VERSION 1u
+#define VERSION 2u
 
 typedef struct header {
   char magic[8];
   uint32_t version, hook_bytes;
   weir_savepoint at;
-  uint64_t weights, second; /* floats; the momentum has as many as the weights */
+  uint64_t weights, moments, second; /* floats */
 } header;
-_Static_assert(sizeof(header) == 88, "headers are written as they lie in memory, without gaps");
+_Static_assert(sizeof(header) == 96, "headers are written as they lie in memory, without gaps");
 static const char magic[8] = {'W', 'E', 'I', 'R', 'R', 'A', 'N', 'K'};
 
 typedef struct stream {
@@ -59,13 +59,14 @@ static weir_status put_trainer(stream *s, const weir_savepoint *at, weir_trainer
               .hook_bytes = (uint32_t)hooks.bytes(hooks.user),
               .at = *at,
               .weights = weights,
+              .moments = moments,
               .second = second};
   memcpy(h.magic, magic, sizeof magic);
   void *position = malloc(h.hook_bytes);
   if (!position) return weir_fail(WEIR_E_NOMEM, "no memory for a checkpoint");
   hooks.save(hooks.user, position);
   const bool good = put(s, &h, sizeof h) && put(s, w, weights * sizeof *w) &&
-                    put(s, m, weights * sizeof *m) && put(s, v, second * sizeof *v) &&
+                    put(s, m, moments * sizeof *m) && put(s, v, second * sizeof *v) &&
                     put(s, position, h.hook_bytes);
   free(position);
   return good ? WEIR_OK : weir_fail(WEIR_E_IO, "%s", strerror(errno));
@@ -112,13 +113,13 @@ static weir_status take_trainer(stream *s, const char *path, const weir_savepoin
   if (!take(s, &h, sizeof h) || memcmp(h.magic, magic, sizeof magic) || h.version != VERSION)
     return damaged(path);
   if (h.at.run != at->run || h.at.rank != at->rank || h.at.workers != at->workers ||
-      h.at.committed != at->committed || h.weights != weights || h.second != second ||
-      h.hook_bytes != bytes)
+      h.at.committed != at->committed || h.weights != weights || h.moments != moments ||
+      h.second != second || h.hook_bytes != bytes)
     return weir_fail(WEIR_E_MISMATCH, "%s is of another run, rank, step or model", path);
   void *position = malloc(bytes);
   if (!position) return weir_fail(WEIR_E_NOMEM, "no memory for a checkpoint");
   weir_status status = WEIR_OK;
-  if (!take(s, w, weights * sizeof *w) || !take(s, m, weights * sizeof *m) ||
+  if (!take(s, w, weights * sizeof *w) || !take(s, m, moments * sizeof *m) ||
       !take(s, v, second * sizeof *v) || !take(s, position, bytes))
     status = damaged(path);
   if (!status) status = weir_trainer_go_on(trainer, position);

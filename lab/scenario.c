@@ -336,6 +336,11 @@ static weir_status check_model(weir_scenario *s) {
   if (!weir_optimizer_find(s->optimizer))
     return weir_fail(WEIR_E_PARSE, "%s:%d: unknown optimizer %s; expected sgd, adamw, lars or lamb",
                      s->path, s->optimizer_line, s->optimizer);
+  if (s->divided_step && !weir_optimizer_divides(s->optimizer))
+    return weir_fail(WEIR_E_PARSE,
+                     "%s:%d: the step of optimizer %s cannot be divided; expected lars or lamb, or "
+                     "no divided_step",
+                     s->path, s->optimizer_line, s->optimizer);
   if (!kind->sliced && (s->slice || s->layer_ms > 0))
     return weir_fail(WEIR_E_PARSE, "%s:%d: model %s has neither slices nor layer_ms; expected none",
                      s->path, s->slice ? s->slice_line : s->layer_line, s->model);

@@ -70,6 +70,7 @@ typedef struct weir_scenario {
   weir_model_sizes sizes; /* 0 where the model has none to choose */
   char optimizer[WEIR_SCENARIO_TEXT_MAX];
   double beta2;
+  uint32_t divided_step;      /* 1: see weir_optimizer_config */
   uint32_t rate_warmup_steps; /* of the learning rate */
   uint32_t batch;
   double layer_ms, gflops; /* as if another processor computed: see lab/models/product.h */

@@ -73,6 +73,17 @@ static void shuffle(weir_trainer *t) {
   t->order_of = t->at.permutation_seed;
 }
 
+static weir_status create_optimizer(weir_trainer *t) {
+  const weir_trainer_config *c = &t->config;
+  size_t *numel = malloc((t->model.count + 1) * sizeof *numel);
+  if (!numel) return weir_fail(WEIR_E_NOMEM, "no memory for the trainer");
+  for (size_t i = 0; i < t->model.count; i++) numel[i] = t->model.tensors[i].numel;
+  const weir_status status = weir_optimizer_create(&t->optimizer, &c->optimizer, numel,
+                                                   t->model.count, c->rank, c->world_size);
+  free(numel);
+  return status;
+}
+
 static weir_status allocate(weir_trainer *t) {
   const weir_trainer_config *c = &t->config;
   const weir_model_kind *kind = weir_model_find(c->model);
@@ -80,7 +91,7 @@ static weir_status allocate(weir_trainer *t) {
   const weir_model_config model = {
       .name = c->model, .sizes = c->sizes, .samples = t->chunk, .slice = c->slice};
   weir_status status = weir_model_create(&t->model, &model, t->data);
-  if (!status) status = weir_optimizer_create(&t->optimizer, &c->optimizer, t->model.parameters);
+  if (!status) status = create_optimizer(t);
   if (status) return status;
   t->updates = malloc(t->model.count * sizeof *t->updates);
   t->tested = malloc(t->chunk * sizeof *t->tested);
@@ -264,12 +275,12 @@ float *weir_trainer_weights(weir_trainer *t, size_t *count) {
 }
 
 float *weir_trainer_momentum(weir_trainer *t, size_t *count) {
-  *count = t->model.parameters;
+  *count = t->optimizer.moments;
   return t->optimizer.first;
 }
 
 float *weir_trainer_second(weir_trainer *t, size_t *count) {
-  *count = t->optimizer.second ? t->model.parameters : 0;
+  *count = t->optimizer.second ? t->optimizer.moments : 0;
   return t->optimizer.second;
 }
 

@@ -13,7 +13,7 @@
 
 #include "base/base.h"
 
-enum { WEIR_CSV_COLUMNS = 8, WEIR_CSV_ROWS = 100000, WEIR_CSV_LINE = 65536 };
+enum { WEIR_CSV_COLUMNS = 8, WEIR_CSV_ROWS = 1000000, WEIR_CSV_LINE = 65536 };
 
 typedef struct weir_csv {
   FILE *file;

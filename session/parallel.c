@@ -7,6 +7,7 @@
 #include "collectives/patterns/patterns.h"
 #include "collectives/select.h"
 #include "session/abi.h"
+#include "session/parallel.h"
 #include "session/state.h"
 
 typedef struct parallel {
@@ -40,17 +41,21 @@ static weir_status check(const weir_map *map, const void *results, size_t *work)
 
 /* With work, a rank has the items that begin in its share of all work; what is no work at the end
  * is the last one's.  Otherwise runs of equal length, as far as there are items. */
-static void divide(parallel *p) {
-  const size_t *const work = p->map.work, count = p->map.count, ranks = (size_t)p->ranks;
-  const size_t each = count / ranks + (count % ranks > 0);
-  size_t item = 0, before = 0, most = 0;
-  for (size_t r = 0; r < ranks; r++) {
-    const size_t from = weir_ring_chunk(p->work, p->ranks, (int)r).begin;
+void weir_divide(const size_t *work, size_t all, size_t count, int ranks, size_t *begin) {
+  const size_t each = count / (size_t)ranks + (count % (size_t)ranks > 0);
+  size_t item = 0, before = 0;
+  for (size_t r = 0; r < (size_t)ranks; r++) {
+    const size_t from = weir_ring_chunk(all, ranks, (int)r).begin;
     for (; work != NULL && item < count && before < from; item++) before += work[item];
-    p->begin[r] = work != NULL ? item : each > 0 && r > count / each ? count : r * each;
+    begin[r] = work != NULL ? item : each > 0 && r > count / each ? count : r * each;
   }
-  p->begin[ranks] = count;
-  for (size_t r = 0; r < ranks; r++)
+  begin[ranks] = count;
+}
+
+static void divide(parallel *p) {
+  size_t most = 0;
+  weir_divide(p->map.work, p->work, p->map.count, p->ranks, p->begin);
+  for (int r = 0; r < p->ranks; r++)
     if (p->begin[r + 1] - p->begin[r] > most) most = p->begin[r + 1] - p->begin[r];
   p->stride = most * p->map.bytes;
 }
@@ -82,15 +87,16 @@ static void tag(const parallel *p) {
 }
 
 /* By what all ranks were told of the network in the last step. */
-static const weir_allgather_row *cheapest(const parallel *p) {
+static uint32_t cheapest(const weir_session *session, size_t block_bytes) {
   weir_step_info now = {0};
-  weir_engine_network(p->session->engine, &now);
+  weir_engine_network(session->engine, &now);
   const weir_link link = {
       .alpha = now.latency_s,
       .beta = now.goodput_bytes_s > 0 ? 1.0 / now.goodput_bytes_s : 0,
   };
-  const weir_group_shape shape = {p->ranks, weir_comm_hosts(p->session->comm), p->session->devices};
-  return &weir_allgathers[weir_select_row(WEIR_KIND_ALLGATHER, shape, &link, (double)p->stride)];
+  const weir_group_shape shape = {session->options.world_size, weir_comm_hosts(session->comm),
+                                  session->devices};
+  return (uint32_t)weir_select_row(WEIR_KIND_ALLGATHER, shape, &link, (double)block_bytes);
 }
 
 /* What came, looked at: a failure has no results, anything else all of them. */
@@ -121,7 +127,8 @@ static weir_status gather(parallel *p, unsigned char *results) {
     memcpy((unsigned char *)blocks + (size_t)p->rank * p->stride, results + own, p->bytes[p->rank]);
   weir_headers headers = {p->told, sizeof *p->told};
   tag(p);
-  weir_status status = cheapest(p)->run(p->session->comm, blocks, p->stride, p->bytes, &headers);
+  const weir_allgather_row *row = &weir_allgathers[cheapest(p->session, p->stride)];
+  weir_status status = row->run(p->session->comm, blocks, p->stride, p->bytes, &headers);
   if (status == WEIR_OK) status = look(p);
   if (status != WEIR_OK || in_place) return status;
   for (int r = 0; r < p->ranks; r++)
@@ -153,14 +160,32 @@ static weir_status run(parallel *p, unsigned char *results) {
   return status;
 }
 
+static weir_status check_between_steps(const weir_session *session) {
+  if (!weir_engine_exchanging(session->engine)) return WEIR_OK;
+  return weir_fail(WEIR_E_STATE, "buckets are being exchanged; weir_step_end is due first");
+}
+
 static weir_status together(parallel *p, void *results) {
   weir_session *const session = p->session;
-  if (weir_engine_exchanging(session->engine))
-    return weir_fail(WEIR_E_STATE, "buckets are being exchanged; weir_step_end is due first");
+  const weir_status early = check_between_steps(session);
+  if (early != WEIR_OK) return early;
   p->ranks = session->options.world_size;
   p->rank = session->options.rank;
   weir_scope *before = weir_scope_enter(&session->inside.scope);
   const weir_status status = weir_session_keep_failure(session, run(p, results));
+  weir_scope_leave(before);
+  return status;
+}
+
+weir_status weir_parallel_places(weir_session *session, uint64_t form, const weir_places *places,
+                                 size_t block_bytes) {
+  static const char name[] = "weir parallel places";
+  const weir_status early = check_between_steps(session);
+  if (early != WEIR_OK) return early;
+  weir_comm_step(session->comm, weir_hash(form, name, sizeof name), session->gathers++);
+  weir_scope *before = weir_scope_enter(&session->inside.scope);
+  const weir_status status = weir_session_keep_failure(
+      session, weir_allgather_places(session->comm, places, cheapest(session, block_bytes), NULL));
   weir_scope_leave(before);
   return status;
 }

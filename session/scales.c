@@ -1,40 +1,19 @@
 /* What LARS and LAMB scale a tensor's step by: norms, in pieces that are divided among the ranks. */
+#include "session/scales.h"
+
 #include <math.h>
 #include <stdlib.h>
-#include <weir/parallel.h>
 
-#include "kernels/adaptive.h"
 #include "session/abi.h"
 #include "session/state.h"
 
-#define PIECE ((size_t)65536) /* elements */
-
-typedef struct scaling {
-  const weir_scaled_tensor *tensors;
-  size_t count;
-  const weir_adam *adam; /* NULL: LARS */
-  size_t pieces;
-  size_t *work;          /* of each piece: its elements */
-  weir_squares *squares; /* of each piece */
-} scaling;
-
-static size_t pieces_of(size_t numel) { return numel / PIECE + (numel % PIECE > 0); }
-
-static weir_tensor_piece piece_at(const weir_scaled_tensor *t, size_t piece, bool moments) {
-  const size_t at = piece * PIECE, left = t->numel - at;
-  return (weir_tensor_piece){.weight = t->weight + at,
-                             .gradient = t->gradient + at,
-                             .first = moments ? t->first + at : NULL,
-                             .second = moments ? t->second + at : NULL,
-                             .n = left < PIECE ? left : PIECE};
-}
-
 /* --- checks ----------------------------------------------------------------------------------- */
 
-static weir_status check_tensor(const weir_session *session, const scaling *s, size_t number) {
+static weir_status check_tensor(const weir_session *session, const weir_scaling *s, size_t number) {
   const weir_scaled_tensor *t = &s->tensors[number];
   const float *const data[] = {t->weight, t->gradient, t->first, t->second};
-  for (size_t i = 0; i < (s->adam != NULL ? 4 : 2) && t->numel > 0; i++) {
+  const size_t looked_at = s->adam != NULL && s->moments == NULL ? 4 : 2;
+  for (size_t i = 0; i < looked_at && t->numel > 0; i++) {
     if (data[i] == NULL)
       return weir_fail(
           WEIR_E_INVALID, "tensor %zu to be scaled lacks its %s", number,
@@ -58,52 +37,79 @@ static weir_status check_at_least(const char *what, double value, bool zero) {
                    zero ? "0 or more" : "above 0");
 }
 
-static weir_status check_beta(double beta) {
+weir_status weir_check_beta(double beta) {
   if (beta >= 0 && beta < 1) return WEIR_OK;
   return weir_fail(WEIR_E_INVALID, "beta is %g; it must be in [0, 1)", beta);
 }
 
-static weir_status check_all(const weir_session *session, const scaling *s, const double *scales) {
+weir_status weir_check_scaling(const weir_session *session, const weir_scaling *s,
+                               const void *out) {
   weir_status status = session != NULL ? weir_session_check(session) : WEIR_OK;
   if (status == WEIR_OK && session != NULL && session->device_ops != NULL)
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "norms are taken in host memory, and the session runs on a device");
-  if (status == WEIR_OK && s->count > 0 && (s->tensors == NULL || scales == NULL))
+  if (status == WEIR_OK && s->count > 0 && (s->tensors == NULL || out == NULL))
     status = weir_fail(WEIR_E_INVALID, "the pointer for tensors or scales is NULL");
   for (size_t t = 0; status == WEIR_OK && t < s->count; t++) status = check_tensor(session, s, t);
   return status;
 }
 
+/* --- pieces ----------------------------------------------------------------------------------- */
+
+static size_t pieces_of(size_t numel) { return numel / WEIR_PIECE + (numel % WEIR_PIECE > 0); }
+
+/* One piece of memory: squares, pieces, work. */
+weir_status weir_cut_pieces(weir_scaling *s, const size_t *numel) {
+  size_t begin = 0, pieces = 0;
+  for (size_t t = 0; t < s->count; t++) pieces += pieces_of(numel[t]);
+  s->squares = calloc(pieces + 1, sizeof *s->squares + sizeof *s->piece + sizeof *s->work);
+  if (s->squares == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu norms", pieces);
+  s->piece = (weir_cut *)(s->squares + pieces);
+  s->work = (size_t *)(s->piece + pieces);
+  for (size_t t = 0; t < s->count; t++)
+    for (size_t at = 0; at < numel[t]; at += WEIR_PIECE) {
+      const size_t n = numel[t] - at < WEIR_PIECE ? numel[t] - at : WEIR_PIECE;
+      s->work[s->pieces] = n;
+      s->piece[s->pieces++] = (weir_cut){t, at, n, begin};
+      begin += n;
+    }
+  return WEIR_OK;
+}
+
+void weir_scaling_free(weir_scaling *s) { free(s->squares); }
+
+static weir_status cut(weir_scaling *s) {
+  size_t *numel = calloc(s->count + 1, sizeof *numel);
+  if (numel == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu lengths", s->count);
+  for (size_t t = 0; t < s->count; t++) numel[t] = s->tensors[t].numel;
+  const weir_status status = weir_cut_pieces(s, numel);
+  free(numel);
+  return status;
+}
+
 /* --- norms ------------------------------------------------------------------------------------ */
 
+static weir_squares square(const weir_scaling *s, const weir_cut *cut) {
+  const weir_scaled_tensor *t = &s->tensors[cut->tensor];
+  weir_tensor_piece piece = {
+      .weight = t->weight + cut->at, .gradient = t->gradient + cut->at, .n = cut->n};
+  if (s->moved != NULL && s->moved[cut->tensor].plain) return (weir_squares){0, 0};
+  if (s->adam == NULL) return weir_lars_squares(&piece);
+  const size_t own = s->moments != NULL ? cut->begin - s->moments->begin : cut->at;
+  piece.first = (s->moments != NULL ? s->moments->first : t->first) + own;
+  piece.second = (s->moments != NULL ? s->moments->second : t->second) + own;
+  return weir_lamb_squares(&piece, s->adam);
+}
+
 static weir_status square_pieces(void *user, size_t first, size_t count, void *results) {
-  const scaling *s = user;
-  weir_squares *out = results, *const end = out + count;
-  for (size_t t = 0; out < end; t++) {
-    const size_t pieces = pieces_of(s->tensors[t].numel);
-    for (; first < pieces && out < end; first++) {
-      const weir_tensor_piece piece = piece_at(&s->tensors[t], first, s->adam != NULL);
-      *out++ = s->adam != NULL ? weir_lamb_squares(&piece, s->adam) : weir_lars_squares(&piece);
-    }
-    first -= pieces <= first ? pieces : first;
-  }
+  const weir_scaling *s = user;
+  weir_squares *out = results;
+  for (size_t i = 0; i < count; i++) out[i] = square(s, &s->piece[first + i]);
   return WEIR_OK;
 }
 
-/* One piece of memory: work, then squares. */
-static weir_status cut(scaling *s) {
-  for (size_t t = 0; t < s->count; t++) s->pieces += pieces_of(s->tensors[t].numel);
-  s->squares = calloc(s->pieces + 1, sizeof *s->squares + sizeof *s->work);
-  if (s->squares == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu norms", s->pieces);
-  s->work = (size_t *)(s->squares + s->pieces);
-  for (size_t t = 0, at = 0; t < s->count; t++)
-    for (size_t p = 0; p < pieces_of(s->tensors[t].numel); p++)
-      s->work[at++] = piece_at(&s->tensors[t], p, false).n;
-  return WEIR_OK;
-}
-
-static weir_status square_all(weir_session *session, scaling *s) {
-  weir_status status = cut(s);
+static weir_status square_all(weir_session *session, weir_scaling *s) {
+  const weir_status status = s->squares == NULL ? cut(s) : WEIR_OK;
   if (status != WEIR_OK) return status;
   const weir_map map = {.struct_size = sizeof map,
                         .count = s->pieces,
@@ -115,9 +121,9 @@ static weir_status square_all(weir_session *session, scaling *s) {
 }
 
 /* The norms of the next tensor, its pieces' squares added up in their order. */
-static weir_squares norms(const scaling *s, size_t tensor, size_t *piece) {
+static weir_squares norms(const weir_scaling *s, size_t tensor, size_t *piece) {
   weir_squares sum = {0, 0};
-  for (size_t p = 0; p < pieces_of(s->tensors[tensor].numel); p++, (*piece)++) {
+  for (; *piece < s->pieces && s->piece[*piece].tensor == tensor; (*piece)++) {
     sum.weight += s->squares[*piece].weight;
     sum.step += s->squares[*piece].step;
   }
@@ -135,51 +141,72 @@ static double ratio(double norm, double by, double otherwise) {
 
 /* --- the two ---------------------------------------------------------------------------------- */
 
+weir_status weir_take_lars(const weir_lars *callers, weir_lars *own) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_lars, most);
+  if (callers == NULL) return weir_fail(WEIR_E_INVALID, "no LARS");
+  weir_status status = weir_abi_take(&known, own, callers);
+  if (status == WEIR_OK) status = check_at_least("trust", own->trust, false);
+  if (status == WEIR_OK) status = check_at_least("the weight decay", own->weight_decay, true);
+  if (status == WEIR_OK) status = check_at_least("epsilon", own->epsilon, true);
+  return status == WEIR_OK ? check_bounds(own->least, own->most) : status;
+}
+
+weir_status weir_take_lamb(const weir_lamb *callers, weir_lamb *own) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_lamb, step);
+  if (callers == NULL) return weir_fail(WEIR_E_INVALID, "no LAMB");
+  weir_status status = weir_abi_take(&known, own, callers);
+  if (status == WEIR_OK) status = weir_check_beta(own->beta1);
+  if (status == WEIR_OK) status = weir_check_beta(own->beta2);
+  if (status == WEIR_OK) status = check_at_least("epsilon", own->epsilon, false);
+  if (status == WEIR_OK) status = check_at_least("the weight decay", own->weight_decay, true);
+  return status == WEIR_OK ? check_bounds(own->least, own->most) : status;
+}
+
+weir_status weir_scale_lars(weir_session *session, const weir_lars *c, weir_scaling *s,
+                            double *scales) {
+  const weir_status status = square_all(session, s);
+  for (size_t t = 0, piece = 0; status == WEIR_OK && t < s->count; t++) {
+    const weir_squares norm = norms(s, t, &piece);
+    const double by = norm.step + c->weight_decay * norm.weight + c->epsilon;
+    const double scale = c->trust * ratio(norm.weight, by, 1);
+    scales[t] = within(scale, c->least, c->most);
+  }
+  return status;
+}
+
+weir_status weir_scale_lamb(weir_session *session, const weir_lamb *c, weir_scaling *s,
+                            double *scales) {
+  const weir_status status = square_all(session, s);
+  for (size_t t = 0, piece = 0; status == WEIR_OK && t < s->count; t++) {
+    const weir_squares norm = norms(s, t, &piece);
+    const bool known_norm = norm.weight > 0 && isfinite(norm.weight);
+    const double weight = known_norm ? within(norm.weight, c->least, c->most) : 0;
+    scales[t] = ratio(weight, norm.step, 1);
+  }
+  return status;
+}
+
 weir_status weir_lars_scales(weir_session *session, const weir_lars *callers,
                              const weir_scaled_tensor *tensors, size_t count, double *scales) {
-  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_lars, most);
   weir_lars c = {0};
-  scaling s = {.tensors = tensors, .count = count};
-  weir_status status =
-      callers != NULL ? weir_abi_take(&known, &c, callers) : weir_fail(WEIR_E_INVALID, "no LARS");
-  if (status == WEIR_OK) status = check_at_least("trust", c.trust, false);
-  if (status == WEIR_OK) status = check_at_least("the weight decay", c.weight_decay, true);
-  if (status == WEIR_OK) status = check_at_least("epsilon", c.epsilon, true);
-  if (status == WEIR_OK) status = check_bounds(c.least, c.most);
-  if (status == WEIR_OK) status = check_all(session, &s, scales);
-  if (status == WEIR_OK) status = square_all(session, &s);
-  for (size_t t = 0, piece = 0; status == WEIR_OK && t < count; t++) {
-    const weir_squares norm = norms(&s, t, &piece);
-    const double by = norm.step + c.weight_decay * norm.weight + c.epsilon;
-    const double scale = c.trust * ratio(norm.weight, by, 1);
-    scales[t] = within(scale, c.least, c.most);
-  }
-  free(s.squares);
+  weir_scaling s = {.tensors = tensors, .count = count};
+  weir_status status = weir_take_lars(callers, &c);
+  if (status == WEIR_OK) status = weir_check_scaling(session, &s, scales);
+  if (status == WEIR_OK) status = weir_scale_lars(session, &c, &s, scales);
+  weir_scaling_free(&s);
   return status;
 }
 
 weir_status weir_lamb_scales(weir_session *session, const weir_lamb *callers,
                              const weir_scaled_tensor *tensors, size_t count, double *scales) {
-  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_lamb, step);
   weir_lamb c = {0};
-  weir_adam adam;
-  scaling s = {.tensors = tensors, .count = count, .adam = &adam};
-  weir_status status =
-      callers != NULL ? weir_abi_take(&known, &c, callers) : weir_fail(WEIR_E_INVALID, "no LAMB");
-  if (status == WEIR_OK) status = check_beta(c.beta1);
-  if (status == WEIR_OK) status = check_beta(c.beta2);
-  if (status == WEIR_OK) status = check_at_least("epsilon", c.epsilon, false);
-  if (status == WEIR_OK) status = check_at_least("the weight decay", c.weight_decay, true);
-  if (status == WEIR_OK) status = check_bounds(c.least, c.most);
-  if (status == WEIR_OK) status = check_all(session, &s, scales);
-  adam = weir_adam_terms(c.beta1, c.beta2, c.epsilon, c.weight_decay, c.step);
-  if (status == WEIR_OK) status = square_all(session, &s);
-  for (size_t t = 0, piece = 0; status == WEIR_OK && t < count; t++) {
-    const weir_squares norm = norms(&s, t, &piece);
-    const bool known_norm = norm.weight > 0 && isfinite(norm.weight);
-    const double weight = known_norm ? within(norm.weight, c.least, c.most) : 0;
-    scales[t] = ratio(weight, norm.step, 1);
-  }
-  free(s.squares);
+  weir_adam adam = {0};
+  weir_scaling s = {.tensors = tensors, .count = count, .adam = &adam};
+  weir_status status = weir_take_lamb(callers, &c);
+  if (status == WEIR_OK) status = weir_check_scaling(session, &s, scales);
+  if (status == WEIR_OK)
+    adam = weir_adam_terms(c.beta1, c.beta2, c.epsilon, c.weight_decay, c.step);
+  if (status == WEIR_OK) status = weir_scale_lamb(session, &c, &s, scales);
+  weir_scaling_free(&s);
   return status;
 }

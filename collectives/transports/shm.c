@@ -96,6 +96,7 @@ static const weir_transport_ops shm_ops = {
     .abort = shm_abort,
     .destroy = shm_destroy,
     .allreduce = shm_sum,
+    .allgather = shm_gather,
     .shrink = shm_shrink,
 };
 

@@ -3,7 +3,7 @@
  * shm.c          life and the table of operations
  * shm_join.c     how ranks find the segment and one another
  * shm_transfer.c moving messages through the rings
- * shm_sum.c      all-reduce in the segment itself
+ * shm_sum.c      all-reduce and all-gather in the segment itself
  * shm_shrink.c   what is left of a group comes together anew
  * shm_blame.c    who is alive, and who is to blame when a transfer fails
  *
@@ -174,6 +174,8 @@ weir_status shm_transfer(weir_transport *t, const weir_tag *tag, const weir_send
 
 weir_status shm_sum(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
                     size_t block_bytes, double deadline_s);
+weir_status shm_gather(weir_transport *t, const weir_tag *tag, const weir_places *places,
+                       void *blocks, size_t block_bytes, double deadline_s);
 /* Has `peer` begun a sum that this rank has not? */
 bool shm_sum_ahead(const shm *self, int peer);
 

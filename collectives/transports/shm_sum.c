@@ -1,4 +1,4 @@
-/* All-reduce in the segment itself, without messages.
+/* All-reduce and all-gather in the segment itself, without messages.
  *
  * The elements go through in chunks, and a chunk through three stages:
  *
@@ -10,6 +10,10 @@
  * several chunks ahead before it has to wait.  A short message takes one wait only: every rank adds
  * up all of it.  Ranks are added in the order of their numbers: the same bits everywhere, always.
  *
+ * Of an all-gather the chunks are pieces of each rank's block, and there is nothing to add: what
+ * is in can be taken out, so that every byte is copied once into the segment and once, by each of
+ * the others, to where it belongs.
+ *
  * Each rank tells by counters on its board how many chunks are through a stage; a slot is written
  * again once all have taken out what was in it.  Before it uses anything of another rank, a rank
  * compares the other's record of the operation with its own, tag and length. */
@@ -18,18 +22,21 @@
 
 #include "base/base.h"
 #include "collectives/transports/shm.h"
+#include "kernels/codec.h"
 
 #define SLICE_S 0.02 /* how long a rank sleeps before it looks whether a process has ended */
 #define WAITS_A_CLOCK 8
 #define WHOLE_MAX ((size_t)16 * 1024) /* bytes that every rank adds up by itself */
 #define BLOCK ((size_t)2048)          /* elements that stay in the first cache */
+#define PAST_LEAST ((size_t)16 << 20) /* bytes of a gather that will not be found in caches again */
 #define LANES ((size_t)16)            /* slices begin at multiples of a cache line */
 
 typedef struct sum {
   shm *self;
   const weir_tag *tag;
   float *x;
-  size_t n, chunk; /* elements; of a full chunk */
+  size_t n, chunk;           /* elements; of a full chunk */
+  const weir_places *places; /* of an all-gather, whose n is bytes of all ranks; NULL: a sum */
   unsigned char *blocks;
   size_t block_bytes;
   double deadline_s;
@@ -154,6 +161,46 @@ static void reduce_whole(sum *s) {
 }
 _Static_assert(SHM_SLOTS > 2, "slots of short operations are free without a wait");
 
+/* --- gathering ------------------------------------------------------------------------------ */
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Chunk c of a rank's block, to its slot or from it. */
+static void copy_block(const sum *s, int rank, uint64_t c, bool in) {
+  const weir_places *p = s->places;
+  unsigned char *slot = (unsigned char *)slot_of(s, rank, c);
+  size_t skip = (size_t)c * s->self->slot_bytes, room = s->self->slot_bytes;
+  for (size_t i = p->first[rank]; i < p->first[rank + 1] && room > 0; i++) {
+    const weir_block_part *span = &p->span[i];
+    const size_t from = least(skip, span->bytes), part = least(span->bytes - from, room);
+    unsigned char *at = part > 0 ? (unsigned char *)span->data + from : NULL;
+    skip -= from;
+    if (part == 0) continue;
+    if (in && p->make) p->make(p->user, i, from, part);
+    if (in)
+      memcpy(slot, at, part);
+    else if (s->n >= PAST_LEAST)
+      weir_copy_past(at, slot, part);
+    else
+      memcpy(at, slot, part);
+    slot += part;
+    room -= part;
+  }
+}
+
+static void put_block(sum *s) {
+  copy_block(s, s->self->base.rank, s->done[SHM_IN], true);
+  finish_stage(s, SHM_IN, false);
+  finish_stage(s, SHM_REDUCED, true);
+}
+
+/* From the next rank on, so that not all read one slot. */
+static void take_blocks(sum *s) {
+  const int size = s->self->base.size, rank = s->self->base.rank;
+  for (int i = 1; i < size; i++) copy_block(s, (rank + i) % size, s->done[SHM_OUT], false);
+  finish_stage(s, SHM_OUT, s->count > 1);
+}
+
 /* --- records -------------------------------------------------------------------------------- */
 
 static void write_record(const sum *s) {
@@ -256,13 +303,18 @@ static weir_status wait(sum *s, uint32_t seen, int rank, const need *due) {
 
 static weir_status take(sum *s, int stage) {
   if (stage == SHM_IN) {
-    copy_in(s);
-  } else if (stage == SHM_OUT) {
-    copy_out(s);
+    if (s->places)
+      put_block(s);
+    else
+      copy_in(s);
   } else {
     const weir_status status = s->compared ? WEIR_OK : compare(s);
     if (status != WEIR_OK) return status;
-    if (s->whole)
+    if (stage == SHM_OUT && s->places)
+      take_blocks(s);
+    else if (stage == SHM_OUT)
+      copy_out(s);
+    else if (s->whole)
       reduce_whole(s);
     else
       reduce(s);
@@ -285,37 +337,72 @@ static weir_status advance(sum *s, uint32_t seen) {
   return wait(s, seen, waits_for, &oldest);
 }
 
+static weir_status run(sum *s) {
+  shm *self = s->self;
+  shm_member *own = &self->member[self->base.rank];
+  weir_end end;
+  if (shm_ended(self, &end)) return weir_end_fail(&end, self->base.rank);
+  if (s->block_bytes > sizeof self->board->record->header)
+    return weir_fail(WEIR_E_INVALID, "a header of %zu bytes is longer than %zu", s->block_bytes,
+                     sizeof self->board->record->header);
+  write_record(s);
+  self->chunks += s->count;
+  weir_status status = WEIR_OK;
+  while (status == WEIR_OK && s->done[SHM_OUT] < s->count) {
+    const uint32_t seen = atomic_load(&own->bell);
+    (void)atomic_fetch_add_explicit(&own->beat, 1, memory_order_relaxed);
+    status = advance(s, seen);
+  }
+  self->sums++;
+  atomic_store(&own->waiting_on, -1);
+  return status;
+}
+
 weir_status shm_sum(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
                     size_t block_bytes, double deadline_s) {
   shm *self = (shm *)t;
-  shm_member *own = &self->member[t->rank];
-  weir_end end;
-  if (shm_ended(self, &end)) return weir_end_fail(&end, t->rank);
-  if (block_bytes > sizeof self->board->record->header)
-    return weir_fail(WEIR_E_INVALID, "a header of %zu bytes is longer than %zu", block_bytes,
-                     sizeof self->board->record->header);
   sum s = {.self = self,
            .tag = tag,
            .x = x,
            .n = n,
+           .chunk = self->slot_bytes / sizeof *x,
            .blocks = blocks,
            .block_bytes = block_bytes,
            .deadline_s = deadline_s,
            .first = self->chunks};
-  s.chunk = self->slot_bytes / sizeof *x;
   s.whole = n * sizeof *x <= WHOLE_MAX && n <= s.chunk;
   s.count = n <= s.chunk ? 1 : (n + s.chunk - 1) / s.chunk;
-  write_record(&s);
-  self->chunks += s.count;
-  weir_status status = WEIR_OK;
-  while (status == WEIR_OK && s.done[SHM_OUT] < s.count) {
-    const uint32_t seen = atomic_load(&own->bell);
-    (void)atomic_fetch_add_explicit(&own->beat, 1, memory_order_relaxed);
-    status = advance(&s, seen);
-  }
-  self->sums++;
-  atomic_store(&own->waiting_on, -1);
+  const weir_status status = run(&s);
   if (status == WEIR_OK)
     t->bytes_sent += offsetof(shm_record, header) + block_bytes + n * sizeof *x;
+  return status;
+}
+
+static size_t bytes_of(const weir_places *p, int rank) {
+  size_t bytes = 0;
+  for (size_t i = p->first[rank]; i < p->first[rank + 1]; i++) bytes += p->span[i].bytes;
+  return bytes;
+}
+
+weir_status shm_gather(weir_transport *t, const weir_tag *tag, const weir_places *places,
+                       void *blocks, size_t block_bytes, double deadline_s) {
+  shm *self = (shm *)t;
+  sum s = {.self = self,
+           .tag = tag,
+           .places = places,
+           .blocks = blocks,
+           .block_bytes = block_bytes,
+           .deadline_s = deadline_s,
+           .first = self->chunks,
+           .count = 1};
+  for (int r = 0; r < t->size; r++) {
+    const size_t bytes = bytes_of(places, r), chunk = self->slot_bytes;
+    const uint64_t chunks = bytes / chunk + (bytes % chunk > 0);
+    s.n += bytes;
+    if (chunks > s.count) s.count = chunks;
+  }
+  const weir_status status = run(&s);
+  if (status == WEIR_OK)
+    t->bytes_sent += offsetof(shm_record, header) + block_bytes + bytes_of(places, t->rank);
   return status;
 }

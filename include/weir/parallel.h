@@ -101,6 +101,60 @@ weir_status weir_lamb_scales(weir_session *session, const weir_lamb *lamb,
  * among the ranks: tensors fall into pieces of at most 65536 elements, whose sums of squares are
  * gathered, 16 bytes a piece, and added up in order, in double. */
 
+/* --- whole steps, divided ---------------------------------------------------------------------- *
+ *
+ * Norms are a part of these optimizers' work: every rank would still update all moments and weights.
+ * Here each updates its share alone, keeps moments of that share alone (1 / world_size of the
+ * memory), and new weights are gathered to where they belong.  Over shared memory a share is moved
+ * piece by piece while others' pieces are taken.  Over a network the weights' bytes travel in every
+ * step, half as many as an all-reduce of the gradient sends uncompressed: there weir_lars_scales and
+ * weir_lamb_scales, and every rank updating everything, are mostly faster. */
+
+/* Moments of a rank's share: of elements [begin, begin + count) of all tensors' elements, one tensor
+ * after the other.  To be registered as state (weir_register_state, room floats each, which is the
+ * same on all ranks) where there are trials. */
+typedef struct weir_moment_share {
+  size_t struct_size;   /* sizeof(weir_moment_share) */
+  int rank, world_size; /* for which they were divided */
+  size_t begin, count;
+  size_t room;           /* the largest rank's count */
+  float *first, *second; /* the caller's, of `room` floats each, zero before the first step */
+} weir_moment_share;
+/* Which share a rank of a group has, from the tensors' lengths alone; fills in all but struct_size and
+ * the pointers.  numel[tensors].  0 of 1: all elements, which the serial form goes by.  Shares are
+ * whole pieces of at most 65536 elements, and differ by less than two of them.  WEIR_E_INVALID. */
+weir_status weir_share_moments(const size_t *numel, size_t tensors, int rank, int world_size,
+                               weir_moment_share *moments);
+
+/* A tensor that a step moves; the same on all ranks, in the order weir_share_moments was told. */
+typedef struct weir_moved_tensor {
+  size_t numel;
+  float *weight;         /* numel each; host memory */
+  const float *gradient; /* the average */
+  double rate;           /* the learning rate */
+  int plain;             /* not 0: its rate is not scaled and it does not decay, as of biases */
+} weir_moved_tensor;
+
+/* The step of all tensors, in place:
+ *
+ *   LARS: v = momentum v + rate scale (g + weight_decay w), w = w - v; v is in moments->first
+ *   LAMB: m and v as above, w = w - rate scale u; m and v are in moments->first and ->second
+ *
+ * with the scales of weir_lars_scales and weir_lamb_scales, from the same pieces: weights have the same
+ * bits whatever the number of ranks, and alone (session NULL, moments of 0 of 1).
+ *
+ * Until norms are known to all ranks, a failure leaves everything as it was.  One after that, of the
+ * gathering, leaves weights in part updated: they are to be taken from a checkpoint.  So are all moments
+ * when ranks are lost or join, as a lost rank's are gone with it: moments that were divided for
+ * another group are WEIR_E_STATE.  Where groups shrink and go on without a checkpoint, keep whole
+ * moments on every rank, and use the scales.  Other errors are those of weir_lamb_scales. */
+weir_status weir_lars_step(weir_session *session, const weir_lars *lars, double momentum,
+                           const weir_moved_tensor *tensors, size_t count,
+                           weir_moment_share *moments);
+weir_status weir_lamb_step(weir_session *session, const weir_lamb *lamb,
+                           const weir_moved_tensor *tensors, size_t count,
+                           weir_moment_share *moments);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

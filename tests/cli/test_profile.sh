@@ -67,6 +67,10 @@ for name in ('compress-1.csv', 'comm-1.csv'):
     assert all(a[1] <= b[1] for a, b in zip(points, points[1:])), points
 comm = list(csv.DictReader(open(d + '/out/comm-1.csv')))
 assert all(float(r['ms']) >= 1 for r in comm), comm
+# No bucket is charged less than its bytes at the rate of the longest (a millionth is rounding).
+sent = [(float(r['bytes']), float(r['ms'])) for r in comm]
+rate = (sent[-1][1] - sent[0][1]) / (sent[-1][0] - sent[0][0])
+assert all(ms >= 0.999 * rate * count - 1e-5 for count, ms in sent), sent
 planned = list(csv.DictReader(open(d + '/out/planned.csv')))
 kept = min(runs, key=lambda r: r['measured_ms'])
 assert told['kept'] == kept['division'], told

@@ -42,11 +42,12 @@ bandwidth_gbps = 1
 END
 sed 's/^batch/momentum_correction = 1\nwarmup_epochs = 2\nbatch/' small.ini >warm.ini
 sed 's/^batch/optimizer = adamw\nclip_norm = 1\nbatch/' small.ini >adam.ini
+sed 's/^batch/optimizer = lamb\ndivided_step = 1\nbatch/' small.ini >lamb.ini
 
 # Scenario and policy of a kind of run; those of sim may name no algorithm, as the network is the model's.
 kinds=("small fixed:topk:0.01:ag-ring" "warm fixed:dgc:0.01:ag-bruck" "adam fixed:powersgd:2:dense-ring"
   "small fixed:qsgd:0.125:sra" "small schedule:star:0.05:art-tree;epoch=3:none:1:dense-ring"
-  "adam groups:even=3:topk:0.05:ag-ring" "small fixed:none:1:dense-ring" "small fixed:terngrad:0.0625:ag-ring")
+  "adam groups:even=3:topk:0.05:ag-ring" "lamb fixed:topk:0.05:ag-ring" "small fixed:none:1:dense-ring" "small fixed:terngrad:0.0625:ag-ring")
 [ "$network" = sim ] || kinds=("${kinds[@]:0:2}")
 
 # same A B: what does not go by the clock is the same of both.

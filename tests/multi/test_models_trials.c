@@ -110,11 +110,11 @@ static void *work(void *argument) {
   return NULL;
 }
 
-static void try_out(const char *model, const char *optimizer, const weir_dataset *data,
-                    weir_model_sizes sizes) {
+static void try_divided(const char *model, const char *optimizer, bool divided,
+                        const weir_dataset *data, weir_model_sizes sizes) {
   course c = {.data = data, .config = plain()};
   c.config.model = model;
-  c.config.optimizer = (weir_optimizer_config){optimizer, 0.9, 0.99, 0.01};
+  c.config.optimizer = (weir_optimizer_config){optimizer, 0.9, 0.99, 0.01, divided};
   c.config.sizes = sizes;
   c.config.world_size = RANKS;
   c.config.learning_rate = 0.01;
@@ -134,12 +134,19 @@ static void try_out(const char *model, const char *optimizer, const weir_dataset
   }
 }
 
+static void try_out(const char *model, const char *optimizer, const weir_dataset *data,
+                    weir_model_sizes sizes) {
+  try_divided(model, optimizer, false, data, sizes);
+}
+
 static const char *const optimizers[] = {"sgd", "adamw", "lars", "lamb"};
 
 Test(models_trials, images) {
   weir_dataset data = synthetic();
   for (size_t o = 0; o < 4; o++)
     if (sampled(2)) try_out("cnn", optimizers[o], &data, (weir_model_sizes){0, 4, 0, ""});
+  for (size_t o = 2; o < 4; o++) /* moments are each rank's share alone */
+    try_divided("deep", optimizers[o], true, &data, (weir_model_sizes){0, 0, 0, ""});
   try_out("deep", "sgd", &data, (weir_model_sizes){0, 0, 0, ""});
   weir_dataset_free(&data);
 }

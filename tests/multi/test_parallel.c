@@ -474,6 +474,264 @@ Test(scales, are_the_same_bits_however_many_ranks) {
   for (size_t k = 0; k < 4; k++) free(m.data[k]);
 }
 
+/* --- whole steps ------------------------------------------------------------------------------ */
+
+enum { STEPS = 3, MOST_RANKS = 8 };
+
+typedef struct moves {
+  bool lamb;
+  size_t tensors;
+  const size_t *numel;
+  float *weights[2]; /* at first; after the serial form's steps */
+  float *moments[2]; /* after the serial form's steps */
+  size_t all;
+  size_t kept[MOST_RANKS]; /* moments of each rank */
+} moves;
+
+/* A g that is another one in every step. */
+static float slope(size_t i, int step) {
+  const uint32_t bits = ((uint32_t)i * 2654435761u) ^ ((uint32_t)step * 0x9e3779b9u);
+  return (float)(int32_t)(bits * 0x85ebca6bu) * 0x1p-32f;
+}
+
+static weir_status step_once(weir_session *session, const moves *m, float *const *w,
+                             float *const *g, int step, weir_moment_share *share) {
+  weir_moved_tensor tensor[TENSORS];
+  for (size_t t = 0; t < m->tensors; t++)
+    tensor[t] = (weir_moved_tensor){m->numel[t], w[t], g[t], 0.01 * (double)(t + 1), t % 3 == 0};
+  weir_lamb lamb = lamb_of;
+  lamb.step = (uint64_t)step;
+  return m->lamb ? weir_lamb_step(session, &lamb, tensor, m->tensors, share)
+                 : weir_lars_step(session, &lars_of, 0.9, tensor, m->tensors, share);
+}
+
+/* Every tensor has memory of its own; ends with all weights, one after the other, in `out`. */
+static weir_status steps(weir_session *session, const moves *m, weir_moment_share *share,
+                         float *out) {
+  float *w[TENSORS], *g[TENSORS];
+  weir_status status = WEIR_OK;
+  for (size_t t = 0, at = 0; t < m->tensors; at += m->numel[t++]) {
+    w[t] = malloc(m->numel[t] * sizeof(float) + 1);
+    g[t] = malloc(m->numel[t] * sizeof(float) + 1);
+    if (!w[t] || !g[t]) abort();
+    memcpy(w[t], m->weights[0] + at, m->numel[t] * sizeof(float));
+  }
+  for (int step = 0; step < STEPS && status == WEIR_OK; step++) {
+    for (size_t t = 0, at = 0; t < m->tensors; at += m->numel[t++])
+      for (size_t i = 0; i < m->numel[t]; i++) g[t][i] = slope(at + i, step);
+    status = step_once(session, m, w, g, step, share);
+  }
+  for (size_t t = 0, at = 0; t < m->tensors; at += m->numel[t++]) {
+    memcpy(out + at, w[t], m->numel[t] * sizeof(float));
+    free(w[t]);
+    free(g[t]);
+  }
+  return status;
+}
+
+static weir_status divide_for(const moves *m, int rank, int ranks, weir_moment_share *share) {
+  *share = (weir_moment_share){.struct_size = sizeof *share};
+  const weir_status status = weir_share_moments(m->numel, m->tensors, rank, ranks, share);
+  share->first = calloc(share->room + 1, sizeof(float));
+  share->second = m->lamb ? calloc(share->room + 1, sizeof(float)) : NULL;
+  return status;
+}
+
+static weir_status move_together(worker *w, void *user) {
+  moves *m = user;
+  weir_moment_share share;
+  float *out = malloc(m->all * sizeof(float) + 1);
+  weir_status status = divide_for(m, w->rank, w->crowd->size, &share);
+  m->kept[w->rank] = share.count;
+  if (status == WEIR_OK) status = steps(w->session, m, &share, out);
+  if (status == WEIR_OK && memcmp(out, m->weights[1], m->all * sizeof(float)) != 0)
+    status = weir_fail(WEIR_E_INTERNAL, "weights differ from the serial form's");
+  for (int k = 0; status == WEIR_OK && k < (m->lamb ? 2 : 1); k++)
+    if (memcmp(k ? share.second : share.first, m->moments[k] + share.begin,
+               share.count * sizeof(float)) != 0)
+      status = weir_fail(WEIR_E_INTERNAL, "moments differ from the serial form's");
+  free(share.first);
+  free(share.second);
+  free(out);
+  return status;
+}
+
+/* In double, from the definitions, by one after the other. */
+static void by_hand(const moves *m, double *w) {
+  double *first = calloc(m->all + 1, sizeof *first), *second = calloc(m->all + 1, sizeof *second);
+  double *u = calloc(m->all + 1, sizeof *u);
+  for (size_t i = 0; i < m->all; i++) w[i] = (double)m->weights[0][i];
+  for (int step = 0; step < STEPS; step++)
+    for (size_t t = 0, at = 0; t < m->tensors; at += m->numel[t++]) {
+      const bool plain = t % 3 == 0;
+      const double decay = plain ? 0 : m->lamb ? 0.01 : 1e-4;
+      double w2 = 0, g2 = 0, u2 = 0;
+      for (size_t i = at; i < at + m->numel[t]; i++) {
+        const double g = (double)slope(i, step);
+        if (m->lamb) {
+          first[i] = 0.9 * first[i] + 0.1 * g;
+          second[i] = 0.999 * second[i] + 0.001 * g * g;
+          u[i] = first[i] / (1 - pow(0.9, step + 1)) /
+                     (sqrt(second[i] / (1 - pow(0.999, step + 1))) + 1e-6) +
+                 decay * w[i];
+        }
+        w2 += w[i] * w[i];
+        g2 += g * g;
+        u2 += u[i] * u[i];
+      }
+      const double lars = 0.001 * sqrt(w2) / (sqrt(g2) + 1e-4 * sqrt(w2) + 1e-9);
+      const double scale = plain ? 1 : m->lamb ? sqrt(w2) / sqrt(u2) : lars;
+      const double rate = 0.01 * (double)(t + 1) * scale;
+      for (size_t i = at; i < at + m->numel[t]; i++) {
+        if (!m->lamb) first[i] = 0.9 * first[i] + rate * ((double)slope(i, step) + decay * w[i]);
+        w[i] -= m->lamb ? rate * u[i] : first[i];
+      }
+    }
+  free(first);
+  free(second);
+  free(u);
+}
+
+static void move_lists(const size_t *lengths, size_t tensors, bool lamb) {
+  moves m = {.lamb = lamb, .tensors = tensors, .numel = lengths};
+  for (size_t t = 0; t < tensors; t++) m.all += lengths[t];
+  for (int k = 0; k < 2; k++) m.weights[k] = malloc(m.all * sizeof(float) + 1);
+  for (size_t i = 0; i < m.all; i++) m.weights[0][i] = slope(i, 99) * 2;
+  weir_moment_share whole;
+  cr_assert_eq(divide_for(&m, 0, 1, &whole), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(whole.count, m.all);
+  cr_assert_eq(steps(NULL, &m, &whole, m.weights[1]), WEIR_OK, "%s", weir_last_error());
+  m.moments[0] = whole.first;
+  m.moments[1] = whole.second;
+  double *due_weights = malloc(m.all * sizeof *due_weights + 1);
+  by_hand(&m, due_weights);
+  for (size_t i = 0; i < m.all; i++)
+    cr_assert_float_eq((double)m.weights[1][i], due_weights[i], 2e-5, "element %zu: %.9g, not %.9g",
+                       i, (double)m.weights[1][i], due_weights[i]);
+  for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
+    worker w[MOST_RANKS];
+    size_t kept = 0;
+    run(w, ranks % 2 ? "inproc" : "shm", ranks, move_together, &m);
+    all_well(w, ranks);
+    for (int r = 0; r < ranks; r++) kept += m.kept[r];
+    cr_assert_eq(kept, m.all, "%d ranks keep %zu moments of %zu", ranks, kept, m.all);
+    for (int r = 0; r < ranks; r++)
+      cr_assert_lt(m.kept[r], m.all / (size_t)ranks + 2 * 65536, "rank %d of %d: %zu", r, ranks,
+                   m.kept[r]);
+  }
+  free(due_weights);
+  free(whole.first);
+  free(whole.second);
+  for (int k = 0; k < 2; k++) free(m.weights[k]);
+}
+
+Test(steps, lamb_has_the_serial_form_s_bits) { move_lists(numel, TENSORS, true); }
+Test(steps, lars_has_the_serial_form_s_bits) { move_lists(numel, TENSORS, false); }
+
+/* Fewer pieces than ranks, and none at all. */
+Test(steps, of_next_to_nothing) {
+  static const size_t few[] = {3, 1};
+  move_lists(few, 2, true);
+  move_lists(few, 1, false);
+  move_lists(few, 0, true);
+}
+
+/* Moments of another group, of other tensors, and what is not there. */
+static weir_status wrong_moments(worker *w, void *user) {
+  const moves *m = user;
+  float x[4] = {1, 2, 3, 4}, g[4] = {1, 1, 1, 1};
+  const weir_moved_tensor good = {4, x, g, 0.1, 0};
+  weir_moment_share alone, wide;
+  weir_status status = divide_for(m, 0, 1, &alone);
+  if (status == WEIR_OK) status = divide_for(m, w->rank, 2, &wide);
+  if (status != WEIR_OK) return status;
+  weir_moment_share bare = wide, longer = wide;
+  bare.first = NULL;
+  longer.count++;
+  weir_moved_tensor endless = good, absent = good;
+  endless.rate = (double)INFINITY;
+  absent.weight = NULL;
+  const weir_status got[] = {
+      weir_lamb_step(w->session, &lamb_of, &good, 1, &alone),
+      weir_lamb_step(NULL, &lamb_of, &good, 1, &wide),
+      weir_lamb_step(w->session, &lamb_of, &good, 1, &longer),
+      weir_lamb_step(w->session, &lamb_of, &endless, 1, &wide),
+      weir_lamb_step(w->session, &lamb_of, &absent, 1, &wide),
+      weir_lamb_step(w->session, &lamb_of, NULL, 1, &wide),
+      weir_lamb_step(w->session, &lamb_of, &good, 1, NULL),
+      weir_lamb_step(w->session, NULL, &good, 1, &wide),
+      weir_lars_step(w->session, &lars_of, 1.0, &good, 1, &wide),
+      w->rank == 0 ? weir_lamb_step(w->session, &lamb_of, &good, 1, &bare) : WEIR_E_INVALID,
+  };
+  for (size_t i = 0; i < sizeof got / sizeof *got; i++)
+    if (got[i] != (i < 2 ? WEIR_E_STATE : WEIR_E_INVALID))
+      status = weir_fail(WEIR_E_INTERNAL, "%zu: status %d", i, (int)got[i]);
+  if (status == WEIR_OK && (x[0] != 1 || x[3] != 4))
+    status = weir_fail(WEIR_E_INTERNAL, "a refused step moved weights");
+  if (status == WEIR_OK) status = weir_lamb_step(w->session, &lamb_of, &good, 1, &wide);
+  free(alone.first);
+  free(alone.second);
+  free(wide.first);
+  free(wide.second);
+  return status;
+}
+
+Test(steps, arguments_that_are_refused) {
+  static const size_t four[] = {4};
+  moves m = {.lamb = true, .tensors = 1, .numel = four};
+  worker w[2];
+  run(w, "inproc", 2, wrong_moments, &m);
+  all_well(w, 2);
+  weir_moment_share share = {.struct_size = sizeof share};
+  const size_t much[] = {SIZE_MAX, 1};
+  cr_assert_eq(weir_share_moments(four, 1, 2, 2, &share), WEIR_E_INVALID);
+  cr_assert_eq(weir_share_moments(four, 1, -1, 2, &share), WEIR_E_INVALID);
+  cr_assert_eq(weir_share_moments(four, 1, 0, 0, &share), WEIR_E_INVALID);
+  cr_assert_eq(weir_share_moments(NULL, 1, 0, 1, &share), WEIR_E_INVALID);
+  cr_assert_eq(weir_share_moments(much, 2, 0, 1, &share), WEIR_E_INVALID);
+  cr_assert_eq(weir_share_moments(four, 1, 0, 1, NULL), WEIR_E_INVALID);
+  share.struct_size = 8;
+  cr_assert_eq(weir_share_moments(four, 1, 0, 1, &share), WEIR_E_INVALID);
+}
+
+/* A rank that leaves while weights are gathered: the others are told, and moments that were divided for
+ * the old group are refused in the new one. */
+static weir_status lose_one_in_a_step(worker *w, void *user) {
+  moves *m = user;
+  weir_moment_share share;
+  float *out = malloc(m->all * sizeof(float) + 1);
+  weir_status status = divide_for(m, w->rank, RANKS, &share);
+  weir_transport *faulty = NULL;
+  if (status == WEIR_OK && w->rank == 0) {
+    const weir_strike strike = {WEIR_STRIKE_LEAVE, 4, -1};
+    status = weir_transport_fault(&faulty, w->session->transport, &strike);
+    if (status == WEIR_OK) w->session->comm->transport = faulty;
+  }
+  if (status == WEIR_OK && steps(w->session, m, &share, out) < WEIR_E_TIMEOUT)
+    status = weir_fail(WEIR_E_INTERNAL, "nobody was lost");
+  if (faulty) w->session->comm->transport = w->session->transport;
+  free(faulty);
+  if (status == WEIR_OK && w->rank != 0) {
+    weir_survivors left = {.struct_size = sizeof left};
+    status = weir_shrink(w->session, &left);
+    if (status == WEIR_OK && steps(w->session, m, &share, out) != WEIR_E_STATE)
+      status = weir_fail(WEIR_E_INTERNAL, "moments of a larger group are taken");
+  }
+  free(share.first);
+  free(share.second);
+  free(out);
+  return status;
+}
+
+Test(steps, moments_end_with_the_group) {
+  moves m = {.lamb = true, .tensors = TENSORS, .numel = numel, .all = ALL};
+  m.weights[0] = calloc(ALL, sizeof(float));
+  worker w[RANKS];
+  run(w, "inproc", RANKS, lose_one_in_a_step, &m);
+  all_well(w, RANKS);
+  free(m.weights[0]);
+}
+
 /* --- the lab's trainer ------------------------------------------------------------------------ */
 
 typedef struct training {
@@ -483,11 +741,15 @@ typedef struct training {
 } training;
 
 /* Three updates from gradients that stand for averages. */
-static weir_status three_updates(const training *t, weir_session *session, char sha256[65]) {
+static weir_status three_updates(const training *t, int rank, int ranks, weir_session *session,
+                                 char sha256[65]) {
   weir_trainer *trainer = NULL;
+  weir_trainer_config config = t->config;
+  config.rank = rank;
+  config.world_size = ranks;
   weir_rng rng;
   weir_rng_seed(&rng, 23);
-  weir_status status = weir_trainer_create(&trainer, &t->config, t->data);
+  weir_status status = weir_trainer_create(&trainer, &config, t->data);
   for (int step = 0; step < 3 && status == WEIR_OK; step++) {
     for (size_t i = 0; i < weir_trainer_tensors(trainer); i++)
       for (size_t k = 0; k < weir_trainer_tensor_numel(trainer, i); k++)
@@ -502,7 +764,7 @@ static weir_status three_updates(const training *t, weir_session *session, char 
 static weir_status train_together(worker *w, void *user) {
   const training *t = user;
   char sha256[65];
-  const weir_status status = three_updates(t, w->session, sha256);
+  const weir_status status = three_updates(t, w->rank, w->crowd->size, w->session, sha256);
   if (status == WEIR_OK && strcmp(sha256, t->serial) != 0)
     return weir_fail(WEIR_E_INTERNAL, "weights differ from the serial form's");
   return status;
@@ -515,11 +777,14 @@ Test(trainer, weights_are_those_of_the_serial_form) {
     for (int ranks = 3; ranks <= 4; ranks++) {
       training t = {.config = plain(), .data = &data};
       t.config.model = "deep";
-      t.config.optimizer = (weir_optimizer_config){names[k], 0.9, 0.99, 0.01};
-      cr_assert_eq(three_updates(&t, NULL, t.serial), WEIR_OK, "%s", weir_last_error());
+      t.config.optimizer = (weir_optimizer_config){names[k], 0.9, 0.99, 0.01, false};
+      cr_assert_eq(three_updates(&t, 0, 1, NULL, t.serial), WEIR_OK, "%s", weir_last_error());
       worker w[RANKS];
-      run(w, "inproc", ranks, train_together, &t);
-      all_well(w, ranks);
+      for (int divided = 0; divided < 2; divided++) {
+        t.config.optimizer.divided = divided != 0;
+        run(w, "inproc", ranks, train_together, &t);
+        all_well(w, ranks);
+      }
     }
   weir_dataset_free(&data);
 }

@@ -15,7 +15,8 @@ static void update(weir_optimizer *o, const weir_update *u) {
 static void two_steps(const weir_optimizer_config *config, double rate, int matrix,
                       const float gradient[2][N], float w[N]) {
   weir_optimizer o;
-  cr_assert_eq(weir_optimizer_create(&o, config, N), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_optimizer_create(&o, config, &(size_t){N}, 1, 0, 1), WEIR_OK, "%s",
+               weir_last_error());
   w[0] = 3;
   w[1] = -4;
   for (uint64_t s = 0; s < 2; s++)
@@ -43,7 +44,7 @@ static void adam_step(double m[N], double v[N], const float *g, const double *w,
 Test(optimizer, adamw_and_lamb_by_definition) {
   for (int lamb = 0; lamb < 2; lamb++)
     for (int matrix = 0; matrix < 2; matrix++) {
-      const weir_optimizer_config config = {lamb ? "lamb" : "adamw", 0.9, 0.99, 0.1};
+      const weir_optimizer_config config = {lamb ? "lamb" : "adamw", 0.9, 0.99, 0.1, false};
       double w[N] = {3, -4}, m[N] = {0}, v[N] = {0}, step[N];
       for (int t = 1; t <= 2; t++) {
         adam_step(m, v, gradient[t - 1], w, t, matrix ? 0.1 : 0, step);
@@ -61,7 +62,8 @@ Test(optimizer, adamw_and_lamb_by_definition) {
 /* The first step of Adam is the learning rate, whatever the gradient's size. */
 Test(optimizer, adamw_first_step) {
   weir_optimizer o;
-  cr_assert_eq(weir_optimizer_create(&o, &(weir_optimizer_config){"adamw", 0.9, 0.999, 0}, N),
+  cr_assert_eq(weir_optimizer_create(&o, &(weir_optimizer_config){"adamw", 0.9, 0.999, 0, false},
+                                     &(size_t){N}, 1, 0, 1),
                WEIR_OK);
   float w[N] = {0, 0};
   const float g[N] = {1e-3f, -40};
@@ -86,7 +88,7 @@ Test(optimizer, lars_by_definition) {
       }
     }
     float got[N];
-    two_steps(&(weir_optimizer_config){"lars", 0.5, 0, 0.1}, 10, matrix, gradient, got);
+    two_steps(&(weir_optimizer_config){"lars", 0.5, 0, 0.1, false}, 10, matrix, gradient, got);
     for (size_t i = 0; i < N; i++) cr_assert_float_eq((double)got[i], w[i], 2e-6);
   }
 }
@@ -97,7 +99,7 @@ Test(optimizer, zero_weights_and_gradients) {
   const char *const names[] = {"sgd", "adamw", "lars", "lamb"};
   for (size_t k = 0; k < 4; k++) {
     float w[N];
-    two_steps(&(weir_optimizer_config){names[k], 0.9, 0.99, 0}, 0.1, 1, zero, w);
+    two_steps(&(weir_optimizer_config){names[k], 0.9, 0.99, 0, false}, 0.1, 1, zero, w);
     cr_assert(w[0] == 3 && w[1] == -4, "%s: %g %g", names[k], (double)w[0], (double)w[1]);
   }
 }

@@ -1,0 +1,226 @@
+/* Whole steps of LARS and LAMB, each rank moving its share, and weights gathered to where they lie. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "session/abi.h"
+#include "session/parallel.h"
+#include "session/scales.h"
+
+/* --- shares ----------------------------------------------------------------------------------- */
+
+static weir_status sum_of(const size_t *numel, size_t tensors, size_t *all) {
+  *all = 0;
+  for (size_t t = 0; t < tensors; t++)
+    if (__builtin_add_overflow(*all, numel[t], all))
+      return weir_fail(WEIR_E_INVALID, "the elements of %zu tensors are more than SIZE_MAX",
+                       tensors);
+  return WEIR_OK;
+}
+
+/* Pieces' begins, as places among all elements. */
+static size_t element_at(const weir_scaling *s, size_t piece, size_t all) {
+  return piece < s->pieces ? s->piece[piece].begin : all;
+}
+
+static weir_status share_of(const weir_scaling *s, size_t all, int rank, int ranks,
+                            weir_moment_share *share) {
+  size_t *begin = calloc((size_t)ranks + 1, sizeof *begin);
+  if (begin == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to divide among %d ranks", ranks);
+  weir_divide(s->work, all, s->pieces, ranks, begin);
+  share->rank = rank;
+  share->world_size = ranks;
+  share->room = 0;
+  for (int r = 0; r < ranks; r++) {
+    const size_t from = element_at(s, begin[r], all);
+    const size_t count = element_at(s, begin[r + 1], all) - from;
+    if (count > share->room) share->room = count;
+    if (r == rank) share->begin = from;
+    if (r == rank) share->count = count;
+  }
+  free(begin);
+  return WEIR_OK;
+}
+
+weir_status weir_share_moments(const size_t *numel, size_t tensors, int rank, int world_size,
+                               weir_moment_share *callers) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_moment_share, second);
+  weir_moment_share share = {0};
+  weir_scaling s = {.count = tensors};
+  size_t all = 0;
+  weir_status status = callers != NULL ? weir_abi_take(&known, &share, callers)
+                                       : weir_fail(WEIR_E_INVALID, "no moments");
+  if (status == WEIR_OK && (rank < 0 || rank >= world_size))
+    status = weir_fail(WEIR_E_INVALID, "rank %d of %d", rank, world_size);
+  if (status == WEIR_OK && tensors > 0 && numel == NULL)
+    status = weir_fail(WEIR_E_INVALID, "the pointer for the tensors' lengths is NULL");
+  if (status == WEIR_OK) status = sum_of(numel, tensors, &all);
+  if (status == WEIR_OK) status = weir_cut_pieces(&s, numel);
+  if (status == WEIR_OK) status = share_of(&s, all, rank, world_size, &share);
+  if (status == WEIR_OK) weir_abi_give(callers, &share);
+  weir_scaling_free(&s);
+  return status;
+}
+
+/* --- a step ----------------------------------------------------------------------------------- */
+
+typedef struct divided {
+  weir_session *session; /* NULL: alone */
+  weir_scaling scaling;
+  weir_moment_share moments;
+  const weir_moved_tensor *tensors;
+  size_t count, all; /* tensors; their elements */
+  int rank, ranks;
+  size_t *numel, *begin; /* of tensors; of ranks' pieces */
+  weir_scaled_tensor *scaled;
+  weir_block_part *span; /* a piece each */
+  double *scales;
+  double momentum;       /* LARS */
+  double decay;          /* of tensors that are not plain */
+  weir_adam adam, plain; /* LAMB; of plain tensors */
+} divided;
+
+static weir_status allocate(divided *d) {
+  const size_t n = d->count + 1;
+  d->numel = calloc(n, sizeof *d->numel);
+  d->scaled = calloc(n, sizeof *d->scaled);
+  d->scales = calloc(n, sizeof *d->scales);
+  d->begin = calloc((size_t)d->ranks + 1, sizeof *d->begin);
+  if (d->numel != NULL && d->scaled != NULL && d->scales != NULL && d->begin != NULL)
+    return WEIR_OK;
+  return weir_fail(WEIR_E_NOMEM, "no memory to move %zu tensors", d->count);
+}
+
+static void release(divided *d) {
+  free(d->numel);
+  free(d->scaled);
+  free(d->scales);
+  free(d->begin);
+  free(d->span);
+  weir_scaling_free(&d->scaling);
+}
+
+static weir_status check_rates(const divided *d) {
+  for (size_t t = 0; t < d->count; t++)
+    if (!isfinite(d->tensors[t].rate))
+      return weir_fail(WEIR_E_INVALID, "the learning rate of tensor %zu is not finite", t);
+  return WEIR_OK;
+}
+
+/* Are these the moments that tensors of these lengths have in this group? */
+static weir_status check_moments(const divided *d) {
+  const weir_moment_share *m = &d->moments;
+  weir_moment_share due = {.struct_size = sizeof due};
+  if (m->rank != d->rank || m->world_size != d->ranks)
+    return weir_fail(WEIR_E_STATE,
+                     "moments were divided for rank %d of %d, and this is rank %d of %d", m->rank,
+                     m->world_size, d->rank, d->ranks);
+  const weir_status status = weir_share_moments(d->numel, d->count, d->rank, d->ranks, &due);
+  if (status != WEIR_OK) return status;
+  if (due.begin != m->begin || due.count != m->count)
+    return weir_fail(WEIR_E_INVALID,
+                     "moments are of elements %zu to %zu, and these tensors' share is %zu to %zu",
+                     m->begin, m->begin + m->count, due.begin, due.begin + due.count);
+  if (m->count > 0 && (m->first == NULL || (d->scaling.adam != NULL && m->second == NULL)))
+    return weir_fail(WEIR_E_INVALID, "the pointer for the moments is NULL");
+  return WEIR_OK;
+}
+
+/* Everything that can fail without the other ranks. */
+static weir_status prepare(divided *d, const weir_moment_share *callers) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_moment_share, second);
+  weir_session *session = d->session;
+  weir_scaling *s = &d->scaling;
+  weir_status status = session != NULL ? weir_session_check(session) : WEIR_OK;
+  if (status == WEIR_OK && callers == NULL) status = weir_fail(WEIR_E_INVALID, "no moments");
+  if (status == WEIR_OK) status = weir_abi_take(&known, &d->moments, callers);
+  if (status == WEIR_OK && d->count > 0 && d->tensors == NULL)
+    status = weir_fail(WEIR_E_INVALID, "the pointer for the tensors is NULL");
+  d->rank = session != NULL && status == WEIR_OK ? session->options.rank : 0;
+  d->ranks = session != NULL && status == WEIR_OK ? session->options.world_size : 1;
+  if (status == WEIR_OK) status = allocate(d);
+  for (size_t t = 0; status == WEIR_OK && t < d->count; t++) {
+    d->numel[t] = d->tensors[t].numel;
+    d->scaled[t] = (weir_scaled_tensor){
+        .numel = d->numel[t], .weight = d->tensors[t].weight, .gradient = d->tensors[t].gradient};
+  }
+  s->tensors = d->scaled;
+  s->count = d->count;
+  s->moved = d->tensors;
+  s->moments = &d->moments;
+  if (status == WEIR_OK) status = check_rates(d);
+  if (status == WEIR_OK) status = weir_check_scaling(session, s, d->scales);
+  if (status == WEIR_OK) status = check_moments(d);
+  if (status == WEIR_OK) status = sum_of(d->numel, d->count, &d->all);
+  if (status == WEIR_OK) status = weir_cut_pieces(s, d->numel);
+  if (status != WEIR_OK) return status;
+  d->span = calloc(s->pieces + 1, sizeof *d->span);
+  if (d->span == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu pieces", s->pieces);
+  weir_divide(s->work, d->all, s->pieces, d->ranks, d->begin);
+  for (size_t i = 0; i < s->pieces; i++)
+    d->span[i] = (weir_block_part){d->tensors[s->piece[i].tensor].weight + s->piece[i].at,
+                                   s->piece[i].n * sizeof(float)};
+  return WEIR_OK;
+}
+
+static void move(void *user, size_t piece, size_t begin, size_t bytes) {
+  const divided *d = user;
+  const weir_cut *cut = &d->scaling.piece[piece];
+  const weir_moved_tensor *t = &d->tensors[cut->tensor];
+  const size_t from = begin / sizeof(float), own = cut->begin + from - d->moments.begin;
+  const bool adam = d->scaling.adam != NULL;
+  const weir_moved moved = {.weight = t->weight + cut->at + from,
+                            .gradient = t->gradient + cut->at + from,
+                            .first = d->moments.first + own,
+                            .second = adam ? d->moments.second + own : NULL,
+                            .n = bytes / sizeof(float)};
+  const float rate = (float)(t->plain ? t->rate : t->rate * d->scales[cut->tensor]);
+  if (adam)
+    weir_adam_move(&moved, t->plain ? &d->plain : &d->adam, rate);
+  else
+    weir_lars_move(&moved, (float)d->momentum, (float)(t->plain ? 0 : d->decay), rate);
+}
+
+static weir_status move_all(divided *d) {
+  const weir_scaling *s = &d->scaling;
+  const weir_places places = {d->span, d->begin, move, d};
+  if (d->ranks == 1) {
+    for (size_t i = 0; i < s->pieces; i++) move(d, i, 0, d->span[i].bytes);
+    return WEIR_OK;
+  }
+  const uint64_t form = weir_hash(WEIR_HASH_INIT, s->work, s->pieces * sizeof *s->work);
+  return weir_parallel_places(d->session, form, &places,
+                              (d->all / (size_t)d->ranks + WEIR_PIECE) * sizeof(float));
+}
+
+weir_status weir_lars_step(weir_session *session, const weir_lars *callers, double momentum,
+                           const weir_moved_tensor *tensors, size_t count,
+                           weir_moment_share *moments) {
+  divided d = {.session = session, .tensors = tensors, .count = count, .momentum = momentum};
+  weir_lars lars = {0};
+  weir_status status = weir_take_lars(callers, &lars);
+  if (status == WEIR_OK) status = weir_check_beta(momentum);
+  if (status == WEIR_OK) status = prepare(&d, moments);
+  d.decay = lars.weight_decay;
+  if (status == WEIR_OK) status = weir_scale_lars(session, &lars, &d.scaling, d.scales);
+  if (status == WEIR_OK) status = move_all(&d);
+  release(&d);
+  return status;
+}
+
+weir_status weir_lamb_step(weir_session *session, const weir_lamb *callers,
+                           const weir_moved_tensor *tensors, size_t count,
+                           weir_moment_share *moments) {
+  divided d = {.session = session, .tensors = tensors, .count = count};
+  weir_lamb lamb = {0};
+  weir_status status = weir_take_lamb(callers, &lamb);
+  d.scaling.adam = &d.adam;
+  if (status == WEIR_OK) status = prepare(&d, moments);
+  if (status == WEIR_OK) {
+    d.adam = weir_adam_terms(lamb.beta1, lamb.beta2, lamb.epsilon, lamb.weight_decay, lamb.step);
+    d.plain = weir_adam_terms(lamb.beta1, lamb.beta2, lamb.epsilon, 0, lamb.step);
+    status = weir_scale_lamb(session, &lamb, &d.scaling, d.scales);
+  }
+  if (status == WEIR_OK) status = move_all(&d);
+  release(&d);
+  return status;
+}
