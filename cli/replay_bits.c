@@ -1,7 +1,6 @@
 /* An assignment of widths, made again from what the journal says was measured. */
 #include <json-glib/json-glib.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "controller/bits.h"
 #include "replay.h"

@@ -2,7 +2,6 @@
 #include "kernels/fit.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/base.h"
 #include "kernels/fit_run.h"

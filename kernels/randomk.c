@@ -2,7 +2,6 @@
  * 2018).  k = max(1, floor(c*n)), and every set of k indices is equally likely.  All ranks draw
  * from the same seed and hence the same set, so that values go through an all-reduce and no index
  * ever travels. */
-#include "base/base.h"
 #include "kernels/internal.h"
 
 /* Mark count different elements out of n >= 2 count: a draw that hits a mark is drawn again, twice

@@ -13,7 +13,6 @@
  * ||x||^2 - <x,t>^2 / <t,t> is below ||x||^2 as soon as one fires (measured: 1.1 times). */
 #include <math.h>
 
-#include "base/base.h"
 #include "kernels/cpu/ahead.h"
 #include "kernels/encoder.h"
 

@@ -3,7 +3,6 @@
 #include <glib.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/base.h"

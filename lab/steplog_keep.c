@@ -1,10 +1,8 @@
 /* The rows of a run that is under way, on the disk: DIR/.weir-steps.log.  A header, then a row and its
  * checksum after the other, as they lie in memory: whoever reads them is the same program. */
 #include <errno.h>
-#include <fcntl.h>
 #include <glib.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 /* "shaped": tensors of a profile (planner/profile.h) as a scenario names it, whose gradients are ready
  * when the profile says and hold noise.  It learns nothing: what it trains is the exchange. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * same files each time. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/base.h"

@@ -1,6 +1,5 @@
 /* How groups come together over shared memory, who must stay outside, and what is left behind. */
 #include <criterion/criterion.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>

@@ -1,7 +1,6 @@
 /* A trial leaves nothing behind: weights, momentum, residual, random numbers, data cursor and the
  * order of star's roots are bit for bit what they were, with every codec. */
 #include <criterion/criterion.h>
-#include <math.h>
 
 #include "base/base.h"
 #include "group.h"

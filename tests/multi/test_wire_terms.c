@@ -4,7 +4,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "base/base.h"
 #include "collectives/comm.h"
 #include "group.h"
 

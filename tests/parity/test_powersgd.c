@@ -1,5 +1,4 @@
 /* The parts of powersgd, device against scalar. */
-#include <float.h>
 
 #include "kernels/powersgd.h"
 #include "parity.h"

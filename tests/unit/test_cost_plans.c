@@ -2,7 +2,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "base/base.h"
 #include "collectives/collective.h"
 #include "collectives/compressed.h"
 #include "collectives/cost.h"

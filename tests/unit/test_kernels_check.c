@@ -1,9 +1,7 @@
 /* Looking at a message without decoding it: the same verdict as decoding's, and a bound on what it
  * decodes to; and taking what it decodes to off again. */
 #include <criterion/criterion.h>
-#include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"

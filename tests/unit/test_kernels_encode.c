@@ -1,7 +1,6 @@
 /* Encoders, all of them alike: the same bytes from every version, exact lengths, bounded errors,
  * and decoders that take any bytes. */
 #include <criterion/criterion.h>
-#include <float.h>
 
 #include "kernels/codec.h"
 #include "kernels/cpu/cpu.h"

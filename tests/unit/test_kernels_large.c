@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "kernels/codec.h"
-#include "kernels_data.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SLOW = 1 };

@@ -1,7 +1,6 @@
 /* Fronts, crowding, hypervolumes and knees, by hand and against their definitions. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "moo/hypervolume.h"
 #include "moo/knee.h"

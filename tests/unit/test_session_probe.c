@@ -1,6 +1,5 @@
 /* A session's probes and background echoes against a transport whose link is a script. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <string.h>
 #include <time.h>
 

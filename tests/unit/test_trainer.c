@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "lab/trainer.h"
 #include "lab/trainer_state.h"
 #include "trainer_data.h"

@@ -1,8 +1,6 @@
 /* Gradients as they become ready, tensors in slices, and computing as if a slower or another
  * processor did it. */
 #include <criterion/criterion.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
