@@ -26,12 +26,8 @@ static weir_status draw(weir_codec_context *context, const weir_layout *layout, 
   weir_status status = weir_select_check(layout, cr, kept, capacity);
   const bool lent = context->lent != NULL && words * sizeof(uint64_t) <= context->lent_bytes &&
                     (uintptr_t)context->lent % _Alignof(uint64_t) == 0;
-  if (status == WEIR_OK && !lent) {
-    status = weir_context_bitmap(context, words);
-  }
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status == WEIR_OK && !lent) status = weir_context_bitmap(context, words);
+  if (status != WEIR_OK) return status;
   uint64_t *bitmap = lent ? context->lent : context->bitmap;
   /* The smaller part is drawn, kept or left out. */
   bool out = kept > n / 2;
@@ -40,12 +36,9 @@ static weir_status draw(weir_codec_context *context, const weir_layout *layout, 
   size_t taken = 0;
   for (size_t w = 0; w < words; w++) {
     uint64_t left = out ? ~bitmap[w] : bitmap[w];
-    if (w == n / 64) {
-      left &= (UINT64_C(1) << n % 64) - 1;
-    }
-    for (; left != 0; left &= left - 1) {
+    if (w == n / 64) left &= (UINT64_C(1) << n % 64) - 1;
+    for (; left != 0; left &= left - 1)
       index[taken++] = (uint32_t)(64 * w + (uint64_t)__builtin_ctzll(left));
-    }
   }
   *k = taken;
   return WEIR_OK;

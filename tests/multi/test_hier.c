@@ -263,9 +263,8 @@ Test(hosts, neighbours_are_on_other_machines) {
 
 /* The processes of one machine find each other with no configuration. */
 Test(hosts, are_found) {
-  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
+  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++)
     group_passes((enum group_kind)kind, 3, found_body, NULL);
-  }
 }
 
 /* Ranks 3, 0, 2 of 4 as ranks 0, 1, 2: messages go where they should, lengths come back. */
@@ -302,9 +301,8 @@ static weir_status view_body(weir_transport *t, void *user) {
 }
 
 Test(view, some_ranks_as_a_group) {
-  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
+  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++)
     group_passes((enum group_kind)kind, 4, view_body, NULL);
-  }
 }
 
 /* A rank that is gone is named by its number in the whole group. */

@@ -13,9 +13,7 @@ enum { RATIOS = 6 };
 /* A short tensor, an empty one, some long enough for a sample. */
 static weir_layout spread(size_t n, size_t offset[TENSORS + 1]) {
   const size_t at[TENSORS + 1] = {0, 3, 3, n / 50 + 3, n / 2 + 1, n / 2 + 1, n};
-  for (size_t t = 0; t <= TENSORS; t++) {
-    offset[t] = at[t] < n ? at[t] : n;
-  }
+  for (size_t t = 0; t <= TENSORS; t++) offset[t] = at[t] < n ? at[t] : n;
   return (weir_layout){TENSORS, offset};
 }
 
@@ -64,9 +62,7 @@ static void check(weir_cuda *cuda, arrays *a, uint32_t codec, const weir_layout 
   weir_gather(a->e, a->wanted, k, a->value);
   get(cuda, a->got, value, k * sizeof(float));
   same_floats(a->got, a->value, k, what);
-  if (fused) {
-    weir_scatter_zero(a->e, a->wanted, k);
-  }
+  if (fused) weir_scatter_zero(a->e, a->wanted, k);
   get(cuda, a->got, fused ? r : g, n * sizeof(float));
   same_floats(a->got, a->e, n, what);
   weir_cuda_release(cuda, g.block);
@@ -88,12 +84,8 @@ static void check_codec(uint32_t codec, uint64_t seed) {
       size_t n = sizes[s];
       size_t whole[2] = {0, n};
       weir_layout layout = spread(n, offset);
-      if (s >= SIZES - 2 && ((uint32_t)shape + codec + s) % 3 != 0) {
-        continue;
-      }
-      if ((s + (size_t)shape) % 4 == 3) {
-        layout = (weir_layout){1, whole};
-      }
+      if (s >= SIZES - 2 && ((uint32_t)shape + codec + s) % 3 != 0) continue;
+      if ((s + (size_t)shape) % 4 == 3) layout = (weir_layout){1, whole};
       fill_shape(&rng, shape, a.g, n);
       fill_shape(&rng, shape % 2 == 0 ? shape : 0, a.r, n);
       check(cuda, &a, codec, &layout, ratios[(s + (size_t)shape) % RATIOS],
@@ -192,9 +184,7 @@ Test(parity_codecs, dgc_notices_a_misleading_sample) {
   for (int round = 0; round < 2; round++) {
     uint64_t state = 1;
     fill_shape(&rng, 0, a.g, LENGTH);
-    for (size_t i = 0; i < LENGTH && round == 1; i++) {
-      a.g[i] += 200.0F;
-    }
+    for (size_t i = 0; i < LENGTH && round == 1; i++) a.g[i] += 200.0F;
     for (size_t i = 0; i < SAMPLE; i++) {
       size_t at = weir_sample_at(i, LENGTH / SAMPLE, &state);
       a.g[at] = round == 0 ? a.g[at] + 100.0F : 0.5F;
@@ -218,9 +208,8 @@ Test(parity_codecs, what_is_not_finite_is_kept) {
                                     WEIR_CODEC_SIDCO, WEIR_CODEC_MSTOPK};
   for (size_t c = 0; c < sizeof codecs / sizeof codecs[0]; c++) {
     fill_shape(&rng, 0, a.g, N);
-    for (size_t i = 0; i < 200; i++) {
+    for (size_t i = 0; i < 200; i++)
       a.g[weir_rng_below(&rng, N)] = i % 2 == 0 ? INFINITY : -INFINITY;
-    }
     check(cuda, &a, codecs[c], &layout, 0.01, false, 0, "infinities");
   }
   free_arrays(a);

@@ -24,9 +24,7 @@ static void same_message(const uint8_t *got, const uint8_t *wanted, size_t n,
       float scale[2];
       memcpy(&scale[0], got + i - in_unit % sizeof(float), sizeof(float));
       memcpy(&scale[1], wanted + i - in_unit % sizeof(float), sizeof(float));
-      if (isnan(scale[0]) && isnan(scale[1])) {
-        continue;
-      }
+      if (isnan(scale[0]) && isnan(scale[1])) continue;
     }
     cr_assert_eq(got[i], wanted[i],
                  "%s, %u bits, buckets of %u, mode %d%d, %zu elements: byte %zu is %u, not %u",
@@ -96,9 +94,7 @@ Test(parity_encode, qsgd_is_equal) {
   }
   /* A bucket whose smallest is 0 or -0, at every place of each. */
   for (size_t i = 0; i < 128; i++) {
-    for (size_t j = 0; j < 128; j++) {
-      x[j] = 1.0F + (float)j;
-    }
+    for (size_t j = 0; j < 128; j++) x[j] = 1.0F + (float)j;
     x[i] = -0.0F;
     x[(i * 5 + 3) % 128] = 0.0F;
     check_qsgd(cuda, x, 128, options_of(4), i, 0, "zeros");

@@ -13,9 +13,8 @@ static const size_t sizes[] = {0, 1, 3, 31, 32, 33, 255, 257, 4095, 4096, 4097, 
 static void fill_wild(weir_rng *rng, int shape, float *x, size_t n) {
   static const float special[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, FLT_MIN, -0.0F};
   fill_shape(rng, shape, x, n);
-  for (size_t i = 0; i < n; i += 1 + weir_rng_below(rng, 40)) {
+  for (size_t i = 0; i < n; i += 1 + weir_rng_below(rng, 40))
     x[i] = special[weir_rng_below(rng, sizeof special / sizeof special[0])];
-  }
 }
 
 Test(parity_passes, casts_are_equal) {
@@ -157,9 +156,7 @@ Test(parity_passes, clipping_is_equal) {
     for (size_t s = 0; s < SIZES; s++) {
       size_t n = sizes[s];
       fill_shape(&rng, shape, x, n);
-      if (s % 4 == 3) {
-        x[n / 2] = shape % 2 == 0 ? NAN : INFINITY;
-      }
+      if (s % 4 == 3) x[n / 2] = shape % 2 == 0 ? NAN : INFINITY;
       double norm = sqrt(weir_sum_square(x, n));
       static const double share[] = {0.5, 1.5, 0.0, 1e-3, 1.0 / 3};
       double limit = isfinite(norm) ? norm * share[(s + (size_t)shape) % 5] : 1.0;
@@ -202,18 +199,14 @@ Test(parity_passes, malformed_indices_change_nothing) {
   float got[LENGTH];
   float value[K];
   uint32_t index[K];
-  for (size_t i = 0; i < LENGTH; i++) {
-    to[i] = (float)i;
-  }
+  for (size_t i = 0; i < LENGTH; i++) to[i] = (float)i;
   for (size_t h = 0; h <= sizeof harm / sizeof harm[0]; h++) {
     bool harmed = h < sizeof harm / sizeof harm[0];
     for (uint32_t i = 0; i < K; i++) {
       index[i] = i;
       value[i] = 1.0F;
     }
-    if (harmed) {
-      index[harm[h].at] = harm[h].value;
-    }
+    if (harmed) index[harm[h].at] = harm[h].value;
     device_buffer dt = put(cuda, to, sizeof to, 0);
     device_buffer di = put(cuda, index, sizeof index, 0);
     device_buffer dv = put(cuda, value, sizeof value, 0);
@@ -221,9 +214,8 @@ Test(parity_passes, malformed_indices_change_nothing) {
     cr_assert_eq(weir_cuda_wait(cuda), harmed ? WEIR_E_PROTOCOL : WEIR_OK);
     must(weir_cuda_wait(cuda)); /* told once */
     get(cuda, got, dt, sizeof got);
-    for (size_t i = 0; i < LENGTH; i++) {
+    for (size_t i = 0; i < LENGTH; i++)
       cr_assert_eq(got[i], (float)i + (!harmed && i < K ? 1.0F : 0.0F));
-    }
     weir_cuda_release(cuda, dt.block);
     weir_cuda_release(cuda, di.block);
     weir_cuda_release(cuda, dv.block);

@@ -38,9 +38,8 @@ static void check_back(const arrays *a, size_t rows, size_t columns, size_t rank
   for (size_t k = 0; k < rank; k++) {
     for (size_t j = 0; j < columns; j++) {
       double magnitude = 0.0;
-      for (size_t i = 0; i < rows; i++) {
+      for (size_t i = 0; i < rows; i++)
         magnitude += fabs((double)a->m[i * columns + j] * (double)a->p[k * rows + i]);
-      }
       size_t at = k * columns + j;
       cr_assert(
           fabs((double)a->got[at] - (double)a->wanted[at]) <= (double)rows * 0x1p-23 * magnitude,

@@ -26,9 +26,7 @@ static void same_indices(const arrays *a, size_t n, size_t k, const char *what) 
 static void close_moments(weir_moments got, weir_moments wanted, const float *e, size_t n,
                           const char *what) {
   double magnitude = 0.0;
-  for (size_t i = 0; i < n; i++) {
-    magnitude += isfinite(e[i]) ? fabs((double)e[i]) : 0.0;
-  }
+  for (size_t i = 0; i < n; i++) magnitude += isfinite(e[i]) ? fabs((double)e[i]) : 0.0;
   double bound = 2.0 * (double)n * DBL_EPSILON;
   cr_assert_eq(got.nonfinite, wanted.nonfinite, "%s: %zu not finite, not %zu", what, got.nonfinite,
                wanted.nonfinite);
@@ -141,9 +139,8 @@ Test(parity_select, a_misleading_sample_is_noticed) {
   arrays a = make_arrays(ROOM);
   fill_shape(&rng, 0, a.g, N);
   memset(a.r, 0, N * sizeof *a.r);
-  for (uint32_t i = 0; i < SAMPLE; i++) {
+  for (uint32_t i = 0; i < SAMPLE; i++)
     a.g[i * STRETCH + ((uint64_t)weir_mix32(i) * STRETCH >> 32)] += 100.0F;
-  }
   check_fused(cuda, &a, N, K, 0, 2, "too few candidates");
   for (size_t i = 0; i < N; i++) {
     a.g[i] = -a.g[i] + 200.0F; /* and the other way round: far too many */
@@ -221,9 +218,8 @@ static void check_selections(bool mstopk, uint64_t seed) {
                       shape_name(shape));
     }
     fill_shape(&rng, shape, a.e, LARGE);
-    for (size_t ratio = (size_t)(shape + 1) % 3; ratio < RATIOS; ratio += 3) {
+    for (size_t ratio = (size_t)(shape + 1) % 3; ratio < RATIOS; ratio += 3)
       check_selection(cuda, &a, LARGE, kept_for(LARGE, ratio), 0, mstopk, shape_name(shape));
-    }
   }
   free_arrays(a);
   weir_cuda_free(cuda);

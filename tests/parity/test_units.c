@@ -37,9 +37,7 @@ static bool close_scales(const uint8_t *got, const uint8_t *wanted) {
   float b;
   memcpy(&a, got, sizeof a);
   memcpy(&b, wanted, sizeof b);
-  if (isnan(a) || isnan(b)) {
-    return isnan(a) && isnan(b);
-  }
+  if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
   return a == b || nextafterf(a, b) == b;
 }
 
@@ -50,9 +48,8 @@ static void same_message(const quantizer *kind, const weir_layout *layout, const
   cr_assert(memcmp(got, wanted, at) == 0, "%s: another header", what);
   for (size_t t = 0; t < layout->tensors && kind->scales > 0; t++) {
     size_t count = layout->offset[t + 1] - layout->offset[t];
-    for (size_t s = 0; s < kind->scales && count > 0; s++, at += sizeof(float)) {
+    for (size_t s = 0; s < kind->scales && count > 0; s++, at += sizeof(float))
       cr_assert(close_scales(got + at, wanted + at), "%s: scale %zu of tensor %zu", what, s, t);
-    }
     size_t codes = weir_codes_bytes(count, kind->bits);
     cr_assert(memcmp(got + at, wanted + at, codes) == 0, "%s: codes of tensor %zu", what, t);
     at += codes;
@@ -121,9 +118,7 @@ Test(parity_units, messages_are_equal) {
       size_t n = sizes[s];
       size_t whole[2] = {0, n};
       weir_layout layout = spread(n, offset);
-      if (shape % 3 == 2) {
-        layout = (weir_layout){1, whole};
-      }
+      if (shape % 3 == 2) layout = (weir_layout){1, whole};
       fill_shape(&rng, shape, x, n);
       for (size_t k = 0; k < KINDS; k++) {
         check_kind(cuda, &kinds[k], &layout, x, weir_rng_next(&rng), (s + k) % 5,
@@ -166,9 +161,7 @@ Test(parity_units, halves_are_equal) {
   float *x = array(HALVES * AROUND, sizeof *x);
   size_t count = 0;
   for (uint32_t bits = 0; bits < 0x10000; bits++) {
-    if ((bits & 0x7c00U) == 0x7c00U) {
-      continue;
-    }
+    if ((bits & 0x7c00U) == 0x7c00U) continue;
     float value = weir_fp16_value((uint16_t)bits);
     x[count++] = value;
     x[count++] = nextafterf(value * 1.0009765625F, 0.0F);
@@ -191,9 +184,7 @@ Test(parity_units, malformed_messages_change_nothing) {
   size_t offset[TENSORS + 1];
   weir_layout layout = spread(LENGTH, offset);
   must(weir_cuda_reserve_tensors(cuda, &layout));
-  for (size_t i = 0; i < LENGTH; i++) {
-    x[i] = (float)i;
-  }
+  for (size_t i = 0; i < LENGTH; i++) x[i] = (float)i;
   for (size_t k = 0; k < KINDS; k++) {
     uint32_t codec = kinds[k].codec;
     size_t bytes = weir_codecs[kinds[k].codec]->bound(&layout, kinds[k].cr);

@@ -22,9 +22,7 @@ static weir_status check_read(weir_cuda *cuda, const uint8_t *message, size_t by
   device_buffer dm = put(cuda, message, bytes, 0);
   weir_status status = weir_wire_decode(message, bytes, n, index, value, n, &k);
   for (int add = 0; add < 2; add++) {
-    for (size_t i = 0; i < n; i++) {
-      wanted[i] = add ? 0.5F * (float)i : -1.0F;
-    }
+    for (size_t i = 0; i < n; i++) wanted[i] = add ? 0.5F * (float)i : -1.0F;
     device_buffer dt = put(cuda, wanted, n * sizeof *wanted, 4);
     weir_status queued = weir_cuda_wire_decode_to(cuda, dm.data, bytes, n, dt.data, add);
     weir_status seen = weir_cuda_wait(cuda);
@@ -53,9 +51,7 @@ static void check(weir_cuda *cuda, const uint32_t *index, const float *value, si
   uint8_t *wanted = array(room, 1);
   float *error = array(k, sizeof *error);
   float *wanted_error = array(k, sizeof *wanted_error);
-  for (size_t i = 0; i < k; i++) {
-    error[i] = wanted_error[i] = 1e-3F * (float)i;
-  }
+  for (size_t i = 0; i < k; i++) error[i] = wanted_error[i] = 1e-3F * (float)i;
   device_buffer di = put(cuda, index, k * sizeof *index, 4);
   device_buffer dv = put(cuda, value, (value != NULL ? k : 0) * sizeof *value, 8);
   device_buffer de = put(cuda, error, k * sizeof *error, 4);
@@ -74,9 +70,7 @@ static void check(weir_cuda *cuda, const uint32_t *index, const float *value, si
   }
   get(cuda, error, de, k * sizeof *error);
   same_floats(error, wanted_error, k, "what values lose");
-  if (value != NULL) {
-    cr_assert_eq(check_read(cuda, wanted, wanted_bytes, n, "a message"), WEIR_OK);
-  }
+  if (value != NULL) cr_assert_eq(check_read(cuda, wanted, wanted_bytes, n, "a message"), WEIR_OK);
   *kind = got[12];
   weir_cuda_release(cuda, di.block);
   weir_cuda_release(cuda, dv.block);
@@ -130,9 +124,7 @@ static size_t make_message(weir_rng *rng, size_t n, const uint32_t *index, size_
   memcpy(out, "WRM1", 4);
   weir_index_write(code, n, index, k, out + sizeof head);
   size_t bytes = sizeof head + code.bytes;
-  for (size_t i = 0; i < k * value_bytes[values]; i++) {
-    out[bytes++] = (uint8_t)weir_rng_next(rng);
-  }
+  for (size_t i = 0; i < k * value_bytes[values]; i++) out[bytes++] = (uint8_t)weir_rng_next(rng);
   return bytes;
 }
 
@@ -198,9 +190,7 @@ Test(parity_wire, harmed_messages_are_told_apart) {
       size_t reach = weir_rng_below(&rng, 3) == 0 ? WEIR_WIRE_HEADER : bytes;
       message[weir_rng_below(&rng, reach)] ^= (uint8_t)(1U << weir_rng_below(&rng, 8));
     }
-    if (weir_rng_below(&rng, 4) == 0) {
-      bytes = bytes + weir_rng_below(&rng, 9) - 4;
-    }
+    if (weir_rng_below(&rng, 4) == 0) bytes = bytes + weir_rng_below(&rng, 9) - 4;
     accepted += check_read(cuda, message, bytes, n, "a harmed message") == WEIR_OK;
   }
   cr_assert(accepted > ROUNDS / 10 && accepted < ROUNDS / 10 * 9, "%zu of %d accepted", accepted,
@@ -216,9 +206,7 @@ Test(parity_wire, errors_of_reading_are_told) {
   float value[KEPT + 1] = {0};
   float to[LENGTH] = {0};
   size_t bytes = 0;
-  for (uint32_t i = 0; i < KEPT; i++) {
-    index[i] = LENGTH / KEPT * (i + 1) - 1;
-  }
+  for (uint32_t i = 0; i < KEPT; i++) index[i] = LENGTH / KEPT * (i + 1) - 1;
   device_buffer dt = put(cuda, to, sizeof to, 0);
   /* One more than there is room for, a message without values, one of more elements. */
   for (int how = 0; how < 3; how++) {
@@ -268,9 +256,7 @@ Test(parity_wire, errors_are_told) {
     uint32_t value;
   } harm[] = {{KEPT - 1, LENGTH}, {5, 4}, {0, 7}, {KEPT - 1, 0}, {KEPT - 1, UINT32_MAX}};
   for (size_t h = 0; h < sizeof harm / sizeof harm[0]; h++) {
-    for (uint32_t i = 0; i < KEPT; i++) {
-      index[i] = i;
-    }
+    for (uint32_t i = 0; i < KEPT; i++) index[i] = i;
     index[harm[h].at] = harm[h].value;
     device_buffer di = put(cuda, index, sizeof index, 0);
     must(weir_cuda_wire_encode(cuda, LENGTH, di.data, di.data, KEPT, WEIR_WIRE_AUTO_FP32, dm.data,

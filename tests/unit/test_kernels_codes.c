@@ -47,9 +47,7 @@ Test(kernels_codes, an_element_goes_up_where_it_lies_above_its_draw) {
     const uint32_t key = keys[c % 5];
     const weir_grid grid = {
         .step = (float)scale, .inverse = (float)(1.0 / scale), .top = (uint8_t)CODES};
-    for (size_t i = 0; i < N; i++) {
-      draw[i] = fill_at_draws(&rng, key, scale, CODES, x, place, i);
-    }
+    for (size_t i = 0; i < N; i++) draw[i] = fill_at_draws(&rng, key, scale, CODES, x, place, i);
     for (int v = 0; v < VERSIONS; v++) {
       if (version(v) == NULL) continue;
       code[N] = packed[(N + 7) / 8 * 4] = 0xa5;

@@ -81,9 +81,7 @@ static void check_decoded(fixture *f, size_t arm, const weir_layout *layout, siz
                           const char *what) {
   const weir_codec *codec = weir_codecs[arms[arm].codec];
   size_t n = layout->offset[layout->tensors];
-  for (size_t i = 0; i < n; i++) {
-    f->sum[i] = (float)i;
-  }
+  for (size_t i = 0; i < n; i++) f->sum[i] = (float)i;
   f->got[n] = f->sum[n] = 77.0F;
   cr_assert_eq(codec->decode(f->context, f->message + 1, bytes, layout, f->got, false), WEIR_OK);
   cr_assert_eq(codec->decode(f->context, f->message + 1, bytes, layout, f->sum, true), WEIR_OK);
@@ -106,9 +104,7 @@ static void check_decoded(fixture *f, size_t arm, const weir_layout *layout, siz
 }
 
 static void check_version(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   fixture f = create();
   weir_rng rng;
   weir_rng_seed(&rng, 11);
@@ -155,9 +151,7 @@ Test(kernels_encode, decoded_alike_by_all_versions) {
     weir_cpu_force(&weir_cpu_scalar);
     cr_assert_eq(codec->decode(f.context, f.message, bytes, &layout, f.got, false), WEIR_OK);
     for (size_t v = 0; v < 2; v++) {
-      if (version[v] == NULL) {
-        continue;
-      }
+      if (version[v] == NULL) continue;
       weir_cpu_force(version[v]);
       cr_assert_eq(codec->decode(f.context, f.message, bytes, &layout, f.sum, false), WEIR_OK);
       cr_assert(memcmp(f.got, f.sum, 1000 * sizeof(float)) == 0, "%s %s", version[v]->name,
@@ -207,16 +201,13 @@ static weir_status take(fixture *f, const weir_codec *codec, const uint8_t *byte
   size_t n = layout->offset[layout->tensors];
   uint8_t *copy = malloc(length > 0 ? length : 1); /* its end is the sanitizer's */
   memcpy(copy, bytes, length);
-  for (size_t i = 0; i <= n; i++) {
-    f->got[i] = 3.0F;
-  }
+  for (size_t i = 0; i <= n; i++) f->got[i] = 3.0F;
   weir_status status = codec->decode(f->context, copy, length, layout, f->got, false);
   free(copy);
   cr_assert(status == WEIR_OK || status == WEIR_E_PROTOCOL);
   cr_assert(f->got[n] == 3.0F);
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < n; i++)
     cr_assert(status == WEIR_OK ? isfinite(f->got[i]) : f->got[i] == 3.0F, "%s", codec->name);
-  }
   return status;
 }
 
@@ -271,9 +262,7 @@ Test(kernels_encode, scales_that_are_no_numbers_are_refused) {
   size_t offset[2] = {0, 64};
   weir_layout layout = {1, offset};
   static const float bad[] = {NAN, INFINITY, -INFINITY};
-  for (size_t i = 0; i < 64; i++) {
-    f.e[i] = (float)i - 31.0F;
-  }
+  for (size_t i = 0; i < 64; i++) f.e[i] = (float)i - 31.0F;
   for (size_t arm = 1; arm < ARMS; arm++) {
     const weir_codec *codec = weir_codecs[arms[arm].codec];
     size_t bytes = encode(&f, arm, &layout, 1, f.message);

@@ -17,9 +17,7 @@ static weir_codec_context *context(void) {
 
 static double energy(const uint32_t *index, size_t k) {
   double sum = 0.0;
-  for (size_t i = 0; i < k; i++) {
-    sum += (double)e[index[i]] * (double)e[index[i]];
-  }
+  for (size_t i = 0; i < k; i++) sum += (double)e[index[i]] * (double)e[index[i]];
   return sum;
 }
 
@@ -117,9 +115,7 @@ static void select_by_the_rule(size_t n, size_t k, uint32_t *out, bool *filled) 
   static float sample[LEAST];
   cr_assert_lt(n / 100, LEAST);
   weir_sample(e, n, LEAST, sample);
-  for (size_t i = 0; i < LEAST; i++) {
-    sample[i] = fabsf(sample[i]);
-  }
+  for (size_t i = 0; i < LEAST; i++) sample[i] = fabsf(sample[i]);
   qsort(sample, LEAST, sizeof *sample, descending);
   const double share = (double)k / (double)n * LEAST;
   const float high = sample[(size_t)ceil(share) - 1];
@@ -218,9 +214,7 @@ Test(kernels_estimate, dgc_notices_one_too_few) {
 static weir_sidco_moments moments_of_gamma(double shape, double scale) {
   /* E ln x = psi(shape) + ln scale; psi by its asymptotic series after recurrence. */
   double psi = 0.0, x = shape;
-  for (; x < 20.0; x += 1.0) {
-    psi -= 1.0 / x;
-  }
+  for (; x < 20.0; x += 1.0) psi -= 1.0 / x;
   psi += log(x) - 1 / (2 * x) - 1 / (12 * x * x) + 1 / (120 * pow(x, 4));
   return (weir_sidco_moments){shape * scale, shape * scale * scale, psi + log(scale)};
 }
@@ -252,9 +246,7 @@ Test(kernels_estimate, fits_give_their_distributions_quantiles) {
 
 static size_t reaching(double threshold) {
   size_t count = 0;
-  for (size_t i = 0; i < LONG; i++) {
-    count += fabs((double)e[i]) >= threshold;
-  }
+  for (size_t i = 0; i < LONG; i++) count += fabs((double)e[i]) >= threshold;
   return count;
 }
 
@@ -356,9 +348,8 @@ Test(kernels_estimate, randomk_draws_exactly_k_from_the_seed) {
       cr_assert_eq(codec->draw(c, &layout, cr, s, index_of, kept, &k), WEIR_OK);
       cr_assert_eq(codec->draw(c, &layout, cr, s, exact, kept, &again), WEIR_OK);
       cr_assert(k == kept && again == kept && memcmp(index_of, exact, 4 * k) == 0);
-      for (size_t i = 0; i < k; i++) {
+      for (size_t i = 0; i < k; i++)
         cr_assert(index_of[i] < sizes[s] && (i == 0 || index_of[i] > index_of[i - 1]));
-      }
       if (kept > 0) {
         cr_assert_eq(codec->draw(c, &layout, cr, s, exact, kept - 1, &again), WEIR_E_CAPACITY);
         cr_assert_eq(again, 0);
@@ -383,9 +374,7 @@ Test(kernels_estimate, randomk_draws_every_set_alike) {
       cr_assert_eq(weir_codecs[WEIR_CODEC_RANDOMK]->draw(c, &layout, (double)kept / 6, seed,
                                                          index_of, 6, &k),
                    WEIR_OK);
-      for (size_t i = 0; i < k; i++) {
-        set |= (size_t)1 << index_of[i];
-      }
+      for (size_t i = 0; i < k; i++) set |= (size_t)1 << index_of[i];
       seen[set]++;
     }
     for (size_t set = 0; set < 64; set++) {

@@ -47,9 +47,7 @@ static void check(weir_codec_context *context, const weir_layout *layout, double
 static void check_all(const weir_cpu_ops *cpu) {
   static const size_t sizes[] = {0, 1, 17, 5003, 40000, MOST};
   static const double ratios[] = {0.001, 0.01, 0.1, 0.35, 1.0};
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   weir_cpu_force(cpu);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
@@ -61,12 +59,9 @@ static void check_all(const weir_cpu_ops *cpu) {
     weir_layout layout = {5, offset};
     for (int shape = 0; shape < SHAPES; shape++) {
       fill_shape(&rng, shape, g, n);
-      for (size_t i = 0; i < n; i++) {
-        r[i] = shape % 2 ? 0.0F : (float)weir_rng_normal(&rng) * 0.3F;
-      }
-      for (size_t c = 0; c < sizeof ratios / sizeof ratios[0]; c++) {
+      for (size_t i = 0; i < n; i++) r[i] = shape % 2 ? 0.0F : (float)weir_rng_normal(&rng) * 0.3F;
+      for (size_t c = 0; c < sizeof ratios / sizeof ratios[0]; c++)
         check(context, &layout, ratios[c], shape_name(shape));
-      }
     }
   }
   weir_codec_context_free(context);

@@ -14,13 +14,9 @@ static int descending(const void *a, const void *b) {
 static double *prefix_energy(const float *e, size_t n) {
   double *prefix = malloc((n + 1) * sizeof *prefix);
   prefix[0] = 0.0;
-  for (size_t i = 0; i < n; i++) {
-    prefix[i + 1] = (double)e[i] * (double)e[i];
-  }
+  for (size_t i = 0; i < n; i++) prefix[i + 1] = (double)e[i] * (double)e[i];
   qsort(prefix + 1, n, sizeof *prefix, descending);
-  for (size_t i = 0; i < n; i++) {
-    prefix[i + 1] += prefix[i];
-  }
+  for (size_t i = 0; i < n; i++) prefix[i + 1] += prefix[i];
   return prefix;
 }
 

@@ -48,9 +48,7 @@ Test(kernels_passes, variance) {
   cr_expect_eq(weir_variance(&moments, 0), 0.0);
   float *same = malloc(MOST * sizeof *same);
   float *rest = calloc(MOST, sizeof *rest);
-  for (size_t i = 0; i < MOST; i++) {
-    same[i] = 0.1F;
-  }
+  for (size_t i = 0; i < MOST; i++) same[i] = 0.1F;
   weir_moments equal = {0};
   weir_ef_accumulate(same, rest, same, MOST, &equal);
   cr_expect_geq(weir_variance(&equal, MOST), 0.0);
@@ -90,17 +88,13 @@ Test(kernels_passes, bf16_by_hand) {
     float in[16], back[16];
     float error[16] = {0};
     uint16_t out[16];
-    for (int j = 0; j < 16; j++) {
-      in[j] = from_bits(row[i].in);
-    }
+    for (int j = 0; j < 16; j++) in[j] = from_bits(row[i].in);
     weir_bf16_encode(in, 16, out, error);
     weir_bf16_decode(out, 16, back);
     for (int j = 0; j < 16; j++) {
       cr_assert_eq(out[j], row[i].out, "%08x gave %04x", row[i].in, out[j]);
       cr_assert_eq(to_bits(back[j]), (uint32_t)row[i].out << 16);
-      if (isfinite(in[j])) {
-        cr_assert_eq(error[j] + back[j], in[j]);
-      }
+      if (isfinite(in[j])) cr_assert_eq(error[j] + back[j], in[j]);
     }
   }
 }
@@ -113,9 +107,8 @@ static void compare_sums(const weir_cpu_ops *cpu, const float *g, const float *r
   weir_moments m2 = m1;
   reference->feed(&(weir_feeding){.g = g, .r = r, .e = e1, .n = n}, &m1);
   cpu->feed(&(weir_feeding){.g = g, .r = r, .e = e2, .n = n}, &m2);
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < n; i++)
     cr_assert(to_bits(e1[i]) == to_bits(e2[i]) || (isnan(e1[i]) && isnan(e2[i])));
-  }
   cr_assert(m1.sum == m2.sum && m1.sum_square == m2.sum_square && m1.nonfinite == m2.nonfinite);
   double s1 = reference->sum_square(g, n);
   double s2 = cpu->sum_square(g, n);
@@ -212,22 +205,17 @@ static void compare_selecting(const weir_cpu_ops *cpu, const float *x, size_t n,
 static void compare_bf16(const weir_cpu_ops *cpu, const float *x, size_t n) {
   uint16_t *o1 = malloc(2 * n + 2), *o2 = malloc(2 * n + 2);
   float *e1 = malloc(4 * n + 4), *e2 = malloc(4 * n + 4);
-  for (size_t i = 0; i < n; i++) {
-    e1[i] = e2[i] = (float)i;
-  }
+  for (size_t i = 0; i < n; i++) e1[i] = e2[i] = (float)i;
   weir_cpu_scalar.bf16_encode(x, n, o1, e1);
   cpu->bf16_encode(x, n, o2, e2);
   cr_assert(memcmp(o1, o2, 2 * n) == 0);
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < n; i++)
     cr_assert(to_bits(e1[i]) == to_bits(e2[i]) || (isnan(e1[i]) && isnan(e2[i])));
-  }
   memset(o2, 0xaa, 2 * n);
   cpu->bf16_encode(x, n, o2, NULL);
   cr_assert(memcmp(o1, o2, 2 * n) == 0);
   cpu->bf16_decode((const uint8_t *)o1, n, e2);
-  for (size_t i = 0; i < n; i++) {
-    cr_assert_eq(to_bits(e2[i]), (uint32_t)o1[i] << 16);
-  }
+  for (size_t i = 0; i < n; i++) cr_assert_eq(to_bits(e2[i]), (uint32_t)o1[i] << 16);
   free(o1);
   free(o2);
   free(e1);
@@ -238,9 +226,7 @@ static void compare_bf16(const weir_cpu_ops *cpu, const float *x, size_t n) {
 static void compare_fp16(const weir_cpu_ops *cpu, const float *x, size_t n) {
   uint8_t *o1 = malloc(2 * n + 1), *o2 = malloc(2 * n + 1);
   float *kept = malloc(4 * n + 4);
-  for (size_t i = 0; i < n; i++) {
-    kept[i] = isfinite(x[i]) ? x[i] : 1e30F;
-  }
+  for (size_t i = 0; i < n; i++) kept[i] = isfinite(x[i]) ? x[i] : 1e30F;
   weir_cpu_scalar.fp16_encode(kept, n, o1);
   o2[2 * n] = 0x5a;
   cpu->fp16_encode(kept, n, o2);
@@ -268,9 +254,7 @@ Test(kernels_passes, every_half_is_stored_added_and_subtracted) {
   }
   for (int v = 0; v < 3; v++) {
     for (weir_decoding how = WEIR_DECODE_STORE; version(v) && how <= WEIR_DECODE_SUBTRACT; how++) {
-      for (size_t i = 0; i <= HALVES; i++) {
-        to[i] = 3.5F;
-      }
+      for (size_t i = 0; i <= HALVES; i++) to[i] = 3.5F;
       version(v)->fp16_decode(x, HALVES - 3, to, how);
       for (uint32_t half = 0; half < HALVES - 3; half++) {
         const int exponent = half >> 10 & 31;
@@ -305,9 +289,7 @@ Test(kernels_passes, one_half_that_is_not_finite_is_found) {
 }
 
 static void compare(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   weir_rng rng;
   weir_rng_seed(&rng, 21);
   float *memory = malloc((MOST + 4) * sizeof *memory);
@@ -320,9 +302,7 @@ static void compare(const weir_cpu_ops *cpu) {
         x[i] = shape < SHAPES ? shape_value(&rng, shape, i, sizes[s])
                               : from_bits((uint32_t)weir_rng_next(&rng));
         y[i] = (float)weir_rng_normal(&rng);
-        if (shape == SHAPES && i % 97 == 3) {
-          x[i] = i % 2 ? INFINITY : -INFINITY;
-        }
+        if (shape == SHAPES && i % 97 == 3) x[i] = i % 2 ? INFINITY : -INFINITY;
       }
       compare_sums(cpu, x, y, sizes[s]);
       compare_feeding(cpu, x, y, sizes[s], 0x3f800000);

@@ -97,9 +97,7 @@ Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
     x[i] = (float)((double)b + ldexp(place, (int)(b % 5)));
   }
   for (size_t v = 0; v < 3; v++) {
-    if (versions[v] == NULL) {
-      continue;
-    }
+    if (versions[v] == NULL) continue;
     weir_cpu_force(versions[v]);
     qsgd(x, N, options, 99);
     for (size_t i = 0; i < N; i++) {
@@ -154,9 +152,7 @@ Test(kernels_quantize, terngrad_by_hand) {
     cr_assert_eq(message[20], 2 | 0 << 2 | 1 << 4 | 1 << 6);
     cr_assert_eq(message[21], 2 | 1 << 2);
     decode(WEIR_CODEC_TERNGRAD, bytes, &layout);
-    for (size_t i = 0; i < 6; i++) {
-      cr_assert(decoded[i] == back[i]);
-    }
+    for (size_t i = 0; i < 6; i++) cr_assert(decoded[i] == back[i]);
   }
 }
 
@@ -193,9 +189,8 @@ Test(kernels_quantize, qsgd_errors_stay_within_a_step_of_their_bucket) {
           double bound = step_of(x + at, count, options) * (options.nearest ? 0.5001 : 1.0001);
           /* Below the narrowest grid nothing but the lowest value is sent. */
           bound = fmax(bound, 256.0 * (double)FLT_MIN);
-          for (size_t i = at; i < at + count; i++) {
+          for (size_t i = at; i < at + count; i++)
             bound = fmax(bound, fabs((double)x[i]) * 0x1p-22);
-          }
           for (size_t i = at; i < at + count; i++) {
             cr_assert(fabs((double)x[i] - (double)decoded[i]) <= bound,
                       "%s mode %d bits %u: %g of %g", shape_name(shape), mode, bits,
@@ -219,9 +214,7 @@ Test(kernels_quantize, huge_values_saturate_at_a_quarter_of_the_range) {
 Test(kernels_quantize, equal_buckets_and_zeros_are_exact) {
   float x[300];
   for (int round = 0; round < 2; round++) {
-    for (size_t i = 0; i < 300; i++) {
-      x[i] = round == 0 ? 0.0F : 0.1F * (float)(1 + i / 128);
-    }
+    for (size_t i = 0; i < 300; i++) x[i] = round == 0 ? 0.0F : 0.1F * (float)(1 + i / 128);
     qsgd(x, 300, (weir_qsgd_options){.bits = 2, .bucket = 128}, 4);
     cr_assert(memcmp(x, decoded, sizeof x) == 0);
   }
@@ -284,9 +277,7 @@ Test(kernels_quantize, terngrad_with_the_papers_scale_is_unbiased) {
   fill_shape(&rng, 0, x, UNITS);
   memset(mean, 0, sizeof mean);
   float largest = 0.0F;
-  for (size_t i = 0; i < UNITS; i++) {
-    largest = fmaxf(largest, fabsf(x[i]));
-  }
+  for (size_t i = 0; i < UNITS; i++) largest = fmaxf(largest, fabsf(x[i]));
   for (uint64_t seed = 0; seed < SEEDS; seed++) {
     size_t bytes = 0;
     weir_terngrad_options options = {.unbiased = true};
@@ -296,9 +287,8 @@ Test(kernels_quantize, terngrad_with_the_papers_scale_is_unbiased) {
     decode(WEIR_CODEC_TERNGRAD, bytes, &layout);
     add_draw(x);
   }
-  for (size_t i = 0; i < UNITS; i++) {
+  for (size_t i = 0; i < UNITS; i++)
     cr_assert(fabs(mean[i] - (double)x[i]) <= hoeffding((double)largest));
-  }
 }
 
 /* The plan's terngrad: t = 0 below, the scale is the mean magnitude of what fired, and nothing
@@ -316,9 +306,7 @@ Test(kernels_quantize, terngrad_sends_the_least_squares_scale) {
                WEIR_OK);
   decode(WEIR_CODEC_TERNGRAD, bytes, &layout);
   double sum = 0, fired = 0, square = 0, expected = 0;
-  for (size_t i = 0; i < MOST; i++) {
-    square += (double)x[i] * (double)x[i] / MOST;
-  }
+  for (size_t i = 0; i < MOST; i++) square += (double)x[i] * (double)x[i] / MOST;
   for (size_t i = 0; i < MOST; i++) {
     double a = fabs((double)x[i]) / (2.5 * sqrt(square));
     expected += fmin(a, 1.0);
@@ -328,9 +316,8 @@ Test(kernels_quantize, terngrad_sends_the_least_squares_scale) {
     fired += decoded[i] != 0.0F;
   }
   cr_assert_float_eq(fabs(fired - expected), 0.0, MOST * sqrt(log(2e12) / (2.0 * MOST)));
-  for (size_t i = 0; i < MOST; i++) {
+  for (size_t i = 0; i < MOST; i++)
     cr_assert(decoded[i] == 0.0F || fabs(fabs((double)decoded[i]) - sum / fired) < 1e-5);
-  }
 }
 
 /* --- half precision --------------------------------------------------------------------------- */

@@ -14,9 +14,7 @@ typedef struct pair {
 static int larger_first(const void *a, const void *b) {
   const pair *x = a;
   const pair *y = b;
-  if (x->magnitude != y->magnitude) {
-    return x->magnitude > y->magnitude ? -1 : 1;
-  }
+  if (x->magnitude != y->magnitude) return x->magnitude > y->magnitude ? -1 : 1;
   return x->index < y->index ? -1 : 1;
 }
 
@@ -29,13 +27,9 @@ static int ascending(const void *a, const void *b) {
 /* The k largest by sorting everything. */
 static void topk_oracle(const float *e, size_t n, size_t k, uint32_t base, uint32_t *index) {
   pair *all = malloc((n + 1) * sizeof *all);
-  for (size_t i = 0; i < n; i++) {
-    all[i] = (pair){fabsf(e[i]), (uint32_t)i};
-  }
+  for (size_t i = 0; i < n; i++) all[i] = (pair){fabsf(e[i]), (uint32_t)i};
   qsort(all, n, sizeof *all, larger_first);
-  for (size_t i = 0; i < k; i++) {
-    index[i] = base + all[i].index;
-  }
+  for (size_t i = 0; i < k; i++) index[i] = base + all[i].index;
   qsort(index, k, sizeof *index, ascending);
   free(all);
 }
@@ -56,9 +50,7 @@ static listing mstopk_listing(const float *x, size_t d, size_t k, unsigned round
     u = fmax(u, fabs((double)x[i]));
   }
   for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; i++) {
-      lane[i] += lane[i + width];
-    }
+    for (int i = 0; i < width; i++) lane[i] += lane[i + width];
   }
   double mean = lane[0] / (double)d;
   double l = 0.0, r = 1.0;
@@ -67,9 +59,7 @@ static listing mstopk_listing(const float *x, size_t d, size_t k, unsigned round
     double ratio = l + (r - l) / 2;
     double thres = mean + ratio * (u - mean);
     size_t nnz = 0;
-    for (size_t j = 0; j < d; j++) {
-      nnz += fabs((double)x[j]) >= thres;
-    }
+    for (size_t j = 0; j < d; j++) nnz += fabs((double)x[j]) >= thres;
     if (nnz <= k) {
       r = ratio;
       if (nnz > out.k1 || last) {
@@ -161,9 +151,7 @@ static bool is_topk_by_another_name(uint32_t codec) {
 }
 
 static void check_all(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   weir_cpu_force(cpu);
   static const size_t size[] = {0, 1, 2, 15, 16, 17, 1000, 5003, 40000, 100003};
   static const double ratio[] = {0.001, 0.01, 0.1, 0.35, 1.0};
@@ -233,9 +221,8 @@ Test(kernels_select, mstopk_takes_all_its_rounds) {
   weir_layout layout = {1, offset};
   weir_rng rng;
   weir_rng_seed(&rng, 31);
-  for (size_t i = 0; i < N; i++) {
+  for (size_t i = 0; i < N; i++)
     e[i] = i % 2 ? (float)(2e-4 + 1e-7 * weir_rng_uniform(&rng)) : 0.0F;
-  }
   e[N / 3] = 1.0F;
   check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.02, "one large");
   check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.2, "one large");
@@ -277,9 +264,7 @@ static size_t expect_mstopk(weir_codec_context *context, const float *e, size_t 
                WEIR_OK);
   cr_assert_eq(k, (size_t)floor(cr * (double)n), "%s cr %g: %zu", name, cr, k);
   topk_oracle(e, n, k, 0, exact);
-  for (size_t i = 1; i < k; i++) {
-    cr_assert_gt(index[i], index[i - 1]);
-  }
+  for (size_t i = 1; i < k; i++) cr_assert_gt(index[i], index[i - 1]);
   for (size_t i = 0, j = 0; i < k && j < k;) {
     common += index[i] == exact[j];
     size_t low = index[i] <= exact[j];
@@ -304,9 +289,8 @@ Test(kernels_select, mstopk_on_real_gradients) {
   for (int step = 0; step <= 30; step++) {
     double loss = 0;
     cr_assert_eq(weir_trainer_backward(demo.trainer, &loss), WEIR_OK);
-    for (double cr = 0.001; step % 30 == 0 && cr < 0.2; cr *= 10) {
+    for (double cr = 0.001; step % 30 == 0 && cr < 0.2; cr *= 10)
       (void)expect_mstopk(context, demo.gradient, demo.elements, cr, index, exact, "real");
-    }
     cr_assert_eq(weir_trainer_update(demo.trainer, NULL), WEIR_OK);
   }
   weir_codec_context_free(context);

@@ -21,9 +21,7 @@ static uint64_t draw_mask(weir_rng *rng, int kind) {
 }
 
 static void check_version(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   static const size_t words[] = {0, 1, 2, 3, 17, WORDS};
   weir_rng rng;
   weir_rng_seed(&rng, 3);
@@ -35,12 +33,10 @@ static void check_version(const weir_cpu_ops *cpu) {
     size_t place = round % 4 == 3 ? 0 : (size_t)weir_rng_below(&rng, 16);
     bool add = round & 1;
     float *to = memory + 16 + place;
-    for (size_t i = 0; i < MOST + 64; i++) {
+    for (size_t i = 0; i < MOST + 64; i++)
       memory[i] = want[i] = i % 5 == 0 ? -0.0F : (float)weir_rng_normal(&rng);
-    }
-    for (size_t i = 0; i < MOST + 16; i++) {
+    for (size_t i = 0; i < MOST + 16; i++)
       value[i] = i % 7 == 0 ? -0.0F : (float)weir_rng_normal(&rng);
-    }
     size_t next = 0;
     for (size_t w = 0; w < count; w++) {
       mask[w] = draw_mask(&rng, round / 6 % 5);
@@ -105,16 +101,14 @@ static void write_bits(size_t n, const uint32_t *index, size_t k, unsigned shift
   size_t next = 0;
   memset(out, 0, elias_bytes(n, k, shift));
   for (size_t begin = 0; begin < n; begin += (size_t)1 << shift) {
-    for (; next < k && index[next] - begin < (size_t)1 << shift; next++, bit++) {
+    for (; next < k && index[next] - begin < (size_t)1 << shift; next++, bit++)
       out[bit / 8] |= (uint8_t)(1U << bit % 8);
-    }
     bit++;
   }
   bit = (bit + 7) / 8 * 8;
   for (size_t i = 0; i < k; i++) {
-    for (unsigned b = 0; b < shift; b++, bit++) {
+    for (unsigned b = 0; b < shift; b++, bit++)
       out[bit / 8] |= (uint8_t)((index[i] >> b & 1) << bit % 8);
-    }
   }
 }
 
@@ -148,9 +142,7 @@ static void check_list(const weir_cpu_ops *cpu, weir_rng *rng, size_t n, const u
 }
 
 static void check_lists(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   weir_rng rng;
   weir_rng_seed(&rng, 21);
   uint32_t index[MOST];
@@ -166,9 +158,7 @@ static void check_lists(const weir_cpu_ops *cpu) {
   }
   /* Fields that are wider than vectors take, at the largest places. */
   for (unsigned shift = 20; shift < 32; shift++) {
-    for (size_t i = 0; i < 100; i++) {
-      index[i] = UINT32_MAX - 1 - (uint32_t)(99 - i) * 3;
-    }
+    for (size_t i = 0; i < 100; i++) index[i] = UINT32_MAX - 1 - (uint32_t)(99 - i) * 3;
     check_list(cpu, &rng, UINT32_MAX, index, 100, shift);
   }
 }
@@ -210,9 +200,7 @@ static void check_masks(const weir_index_reader *list, const uint32_t *index, si
 
 /* Buckets that are bytes and others, lists read as masks and index by index. */
 static void check_all_masks(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   static const size_t steps[] = {1, 2, 5, WORDS + 1};
   weir_rng rng;
   weir_rng_seed(&rng, 8);

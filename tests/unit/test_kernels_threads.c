@@ -32,9 +32,7 @@ Test(kernels_threads, every_part_is_done_once) {
       tally t = {.lock = PTHREAD_MUTEX_INITIALIZER};
       size_t parts = (size_t)round % (PARTS + 1);
       weir_pool_run(pool, count_part, &t, parts);
-      for (size_t part = 0; part < PARTS; part++) {
-        cr_assert_eq(t.times[part], part < parts);
-      }
+      for (size_t part = 0; part < PARTS; part++) cr_assert_eq(t.times[part], part < parts);
     }
     weir_pool_free(pool);
   }
@@ -53,9 +51,7 @@ typedef struct caller {
 
 static void *call_often(void *argument) {
   caller *c = argument;
-  for (int round = 0; round < 300; round++) {
-    weir_pool_run(c->pool, count_part, &c->sum, PARTS);
-  }
+  for (int round = 0; round < 300; round++) weir_pool_run(c->pool, count_part, &c->sum, PARTS);
   return NULL;
 }
 
@@ -70,9 +66,7 @@ Test(kernels_threads, a_pool_can_be_shared) {
   }
   for (int i = 0; i < 2; i++) {
     cr_assert_eq(pthread_join(thread[i], NULL), 0);
-    for (size_t part = 0; part < PARTS; part++) {
-      cr_expect_eq(callers[i].sum.times[part], 300);
-    }
+    for (size_t part = 0; part < PARTS; part++) cr_expect_eq(callers[i].sum.times[part], 300);
   }
   weir_pool_free(pool);
 }
@@ -221,9 +215,7 @@ Test(kernels_threads, damage_is_found_in_every_part) {
                  "unit %zu", unit[i]);
     *step ^= 0x80;
   }
-  for (size_t i = 0; i < 300000; i++) {
-    cr_assert_eq(to[i], 0.0F);
-  }
+  for (size_t i = 0; i < 300000; i++) cr_assert_eq(to[i], 0.0F);
   cr_expect_eq(qsgd->decode(context, message, bytes, &layout, to, true), WEIR_OK);
   weir_codec_context_free(context);
   weir_pool_free(pool);

@@ -126,9 +126,8 @@ static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *
 
   cr_assert_eq(weir_wire_decode(m.bytes, m.size, n + 1, index, value, k, &got), WEIR_E_PROTOCOL);
   cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, NULL, k, &got), WEIR_E_PROTOCOL);
-  if (k > 0) {
+  if (k > 0)
     cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, value, k - 1, &got), WEIR_E_PROTOCOL);
-  }
   release(&m);
 
   m = encode(rng, n, k, given, format, false);
@@ -284,9 +283,8 @@ Test(kernels_wire, refuses_each_malformation) {
                  "row %zu was taken", i);
     cr_expect_eq(k, 0);
   }
-  for (size_t size = 0; size < sizeof list; size++) {
+  for (size_t size = 0; size < sizeof list; size++)
     cr_expect_eq(weir_wire_decode(list, size, 5, index, NULL, 8, &k), WEIR_E_PROTOCOL);
-  }
 }
 
 /* Truncations and random mutations either fail or give a valid list; decode_add agrees with decode
@@ -312,9 +310,7 @@ static size_t check_mutant(const uint8_t *bytes, size_t size, size_t n, size_t c
   cr_assert(added == status || (claimed > capacity && added == WEIR_OK));
   cr_assert_eq(weir_wire_decode_add(mutants, copy, size, n, (float *)(void *)to), added);
   if (added != WEIR_OK) {
-    for (size_t i = 0; i < n; i++) {
-      cr_assert_eq(to[i], 0);
-    }
+    for (size_t i = 0; i < n; i++) cr_assert_eq(to[i], 0);
   }
   cr_assert_eq(weir_wire_decode_dense(NULL, copy, size, n, (float *)(void *)to), added);
   free(copy);
@@ -339,9 +335,7 @@ Test(kernels_wire, survives_mutations) {
     random_indices(&rng, n, k, index);
     message m = encode(&rng, n, k, index, (weir_wire_format)weir_rng_below(&rng, 3), true);
     cr_assert_eq(check_mutant(m.bytes, m.size, n, k), 1);
-    for (size_t size = 0; size < m.size; size++) {
-      cr_assert_eq(check_mutant(m.bytes, size, n, k), 0);
-    }
+    for (size_t size = 0; size < m.size; size++) cr_assert_eq(check_mutant(m.bytes, size, n, k), 0);
     for (int mutation = 0; mutation < 400; mutation++) {
       uint8_t *bad = malloc(m.size);
       memcpy(bad, m.bytes, m.size);
