@@ -143,8 +143,7 @@ enum { INPUTS = sizeof inputs / sizeof inputs[0] };
 /* Gaussians from a table, varied by a factor: drawing each would take longer than all the rest. */
 static void fill(bench *b, int input) {
   static float table[SEEDS];
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   for (size_t i = 0; i < SEEDS; i++) table[i] = (float)weir_rng_normal(&rng);
   for (size_t i = 0; i < b->n; i++) {
     float x = table[i % SEEDS] * (1.0F + (float)(i / SEEDS) * 1e-4F);

@@ -76,8 +76,7 @@ static void repeat(const float *drawn, size_t period, float *x, size_t n) {
 /* Gradient and residual look like gradients. */
 static void fill(weir_kernel_probe *p) {
   float drawn[DRAWN];
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   for (size_t i = 0; i < DRAWN; i++) drawn[i] = 1e-3F * (float)weir_rng_normal(&rng);
   repeat(drawn, DRAWN, p->g, p->most + SHIFT_MOST);
   repeat(drawn, DRAWN_RESIDUAL, p->r, p->most + SHIFT_MOST);

@@ -54,8 +54,7 @@ size_t weir_powersgd_kept(const weir_layout *layout, const size_t *rows, size_t 
 }
 
 void weir_powersgd_draw(float *q, size_t n, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < n; i++) q[i] = (float)weir_rng_normal(&rng);
 }
 

@@ -146,8 +146,7 @@ static void search(const affine *a, size_t buckets, affine_best *best) {
 }
 
 static void all_counts(const affine *a, size_t *order, affine_best *best) {
-  weir_rng rng;
-  weir_rng_seed(&rng, a->n);
+  weir_rng rng = weir_rng_of(a->n);
   for (size_t i = 0; i < a->n; i++) {
     const size_t j = (size_t)weir_rng_below(&rng, i + 1);
     order[i] = order[j];

@@ -33,8 +33,7 @@ typedef struct course {
 } course;
 
 static inline void fill(float *g, size_t n, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < n; i++) {
     const float x = (float)weir_rng_normal(&rng);
     g[i] = i % 5 == 0 ? (float)(int)x : x * x * x;

@@ -151,8 +151,7 @@ static const char *const group_plans[] = {"none:1:dense-ring",
 
 /* Another table every other step; a trial in the middle. */
 static inline void write_tables(course *c) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 29 + (uint64_t)c->kind);
+  weir_rng rng = weir_rng_of(29 + (uint64_t)c->kind);
   for (int step = 0; step < STEPS; step++) {
     script_step *s = &c->script[step];
     if (step % 2 == 1) {

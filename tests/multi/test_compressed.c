@@ -26,8 +26,7 @@ typedef struct job {
 
 static float input_at(const job *j, int rank, size_t i) {
   if (j->whole) return (float)((int)((size_t)rank * 7 + i * 3) % 16 - 8);
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)rank * 1000003 + i);
+  weir_rng rng = weir_rng_of((uint64_t)rank * 1000003 + i);
   return (float)weir_rng_normal(&rng);
 }
 static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }

@@ -102,8 +102,7 @@ static void random_step(script_step *s, weir_rng *rng, uint64_t id) {
 }
 
 static void random_course(course *c, uint64_t seed, int ranks) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   memset(c->steps, 0, sizeof c->steps);
   c->seed = seed;
   c->count = STEPS_MAX;

@@ -28,8 +28,7 @@ static uint64_t chain(uint64_t digest, const void *data, size_t bytes) {
 /* Ties, zeros, and magnitudes over several powers of ten; no function of libm's, which may differ
  * from machine to machine in the last bit. */
 static void draw(const course *c, float *g, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < c->offset[TENSORS]; i++) {
     const uint64_t bits = weir_rng_next(&rng);
     const float x = (float)((int32_t)(bits >> 32)) / 2147483648.0f;

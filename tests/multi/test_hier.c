@@ -32,8 +32,7 @@ static float input_at(int rank, size_t i) { return inputs[(size_t)rank * LONGEST
 
 static void draw_inputs(void) {
   inputs = malloc(GROUP_MAX * LONGEST * sizeof *inputs);
-  weir_rng rng;
-  weir_rng_seed(&rng, 1000003);
+  weir_rng rng = weir_rng_of(1000003);
   for (size_t i = 0; i < (size_t)GROUP_MAX * LONGEST; i++) inputs[i] = (float)weir_rng_normal(&rng);
 }
 

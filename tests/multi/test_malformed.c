@@ -213,8 +213,7 @@ Test(malformed, the_place_inside_is_named) {
 /* Whatever byte it is, all ranks are through with the step or none is.  Numbers are believed; only
  * a rank that finds them not finite may drop a step that others count. */
 Test(malformed, any_byte) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 7);
+  weir_rng rng = weir_rng_of(7);
   const int runs = GROUP_SLOW ? 60 : 300, least = runs / 20; /* of either kind */
   int refused = 0, taken = 0;
   for (int i = 0; i < runs; i++) {

@@ -152,8 +152,7 @@ Test(parallel, everybody_has_all_results) {
 /* At most the mean and one item: also where one item is most of it, and where there is none. */
 Test(parallel, shares_are_of_equal_work) {
   enum { ITEMS = 200 };
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   for (int turn = 0; turn < 20; turn++) {
     size_t amount[ITEMS], all = 0, most = 0;
     for (size_t i = 0; i < ITEMS; i++) {
@@ -412,8 +411,7 @@ static const weir_lars lars_of = {sizeof lars_of, 0.001, 1e-4, 1e-9, 0, 0};
 static const weir_lamb lamb_of = {sizeof lamb_of, 0.9, 0.999, 1e-6, 0.01, 0, 0, 7};
 
 static void fill(model *m) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   for (size_t k = 0; k < 4; k++) {
     m->data[k] = malloc(ALL * sizeof(float));
     cr_assert_not_null(m->data[k]);
@@ -485,8 +483,7 @@ typedef struct training {
 /* Three updates from gradients that stand for averages. */
 static weir_status three_updates(const training *t, weir_session *session, char sha256[65]) {
   weir_trainer *trainer = NULL;
-  weir_rng rng;
-  weir_rng_seed(&rng, 23);
+  weir_rng rng = weir_rng_of(23);
   weir_status status = weir_trainer_create(&trainer, &t->config, t->data);
   for (int step = 0; step < 3 && status == WEIR_OK; step++) {
     for (size_t i = 0; i < weir_trainer_tensors(trainer); i++)

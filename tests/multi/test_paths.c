@@ -34,8 +34,7 @@ static void propose(void *user, weir_directive *directive) {
 }
 
 static void fill(const course *c, float *g, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < c->n; i++)
     g[i] = c->exact ? (float)((int)weir_rng_below(&rng, 65) - 32) / 4
                     : (float)(weir_rng_normal(&rng) * (weir_rng_below(&rng, 10) == 0 ? 50 : 1));

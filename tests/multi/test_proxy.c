@@ -201,8 +201,7 @@ static void play_all(const char *secret) {
   const int rounds = said != NULL ? atoi(said) : 100;
   int apart = 0, failed[TRICKS] = {0}, played[TRICKS] = {0};
   trick *tricks = group_shared(AT_ONCE * sizeof *tricks);
-  weir_rng rng;
-  weir_rng_seed(&rng, seed != NULL ? strtoull(seed, NULL, 10) : 17);
+  weir_rng rng = weir_rng_of(seed != NULL ? strtoull(seed, NULL, 10) : 17);
   for (int round = 0; round < rounds; round += AT_ONCE) {
     group g[AT_ONCE];
     const int count = rounds - round < AT_ONCE ? rounds - round : AT_ONCE;

@@ -103,8 +103,7 @@ static weir_status gather_rank(weir_comm *comm, const job *j) {
 
 /* Inputs that every rank can work out for all others. */
 static float input_at(int rank, size_t i) {
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)rank * 1000003 + i);
+  weir_rng rng = weir_rng_of((uint64_t)rank * 1000003 + i);
   return (float)weir_rng_normal(&rng);
 }
 

@@ -96,7 +96,7 @@ static void *work(void *argument) {
   worker *w = argument;
   record *out = &w->run->records[w->rank];
   weir_session *session = NULL;
-  weir_rng_seed(&w->rng, 900 + (uint64_t)w->rank);
+  w->rng = weir_rng_of(900 + (uint64_t)w->rank);
   out->status = open_session(w, &session);
   if (out->status == WEIR_OK) out->status = train(w, session, out);
   snprintf(out->message, sizeof out->message, "%s", weir_last_error());

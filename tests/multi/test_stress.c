@@ -185,8 +185,7 @@ static void draw_blow(round_of *round, int i, weir_rng *rng) {
 }
 
 static void draw(round_of *round, uint64_t seed, uint64_t number) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed * 1000003 + number);
+  weir_rng rng = weir_rng_of(seed * 1000003 + number);
   *round = (round_of){.seed = weir_rng_next(&rng), .moment = AT_STEP};
   static const enum group_kind kinds[] = {GROUP_TCP, GROUP_MIXED, GROUP_SHM};
   round->kind = kinds[weir_rng_below(&rng, 3)];

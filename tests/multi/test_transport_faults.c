@@ -214,8 +214,7 @@ static void signal_case(enum group_kind kind, int signal, double after_s, size_t
 }
 
 static void signal_all(enum group_kind kind, int signal) {
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)signal);
+  weir_rng rng = weir_rng_of((uint64_t)signal);
   const size_t lengths[] = {1, 1000, 300000};
   for (int i = 0; i < 9; i++)
     signal_case(kind, signal, 0.2 * weir_rng_uniform(&rng), lengths[i % 3]);

@@ -122,7 +122,7 @@ static void body(member *m) {
   const size_t offset[] = {0, 700, N}, rows[] = {25, 40};
   trainee *t = calloc(1, sizeof *t);
   t->program = p;
-  weir_rng_seed(&t->rng, 40 + (uint64_t)m->rank);
+  t->rng = weir_rng_of(40 + (uint64_t)m->rank);
   for (size_t i = 0; i < N; i++) t->weights[i] = (float)i / N;
   const weir_engine_config config = {.comm = m->comm,
                                      .transport = m->transport,

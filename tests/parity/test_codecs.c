@@ -75,8 +75,7 @@ static void check(weir_cuda *cuda, arrays *a, uint32_t codec, const weir_layout 
 /* All shapes and sizes, either of the long ones for a third of the shapes; ratios in turn. */
 static void check_codec(uint32_t codec, uint64_t seed) {
   weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   arrays a = make_arrays(N);
   size_t offset[TENSORS + 1];
   for (int shape = 0; shape < SHAPES; shape++) {
@@ -106,8 +105,7 @@ Test(parity_codecs, topk_is_equal) { check_codec(WEIR_CODEC_TOPK, 46); }
 /* star and var select as topk does; who selects is the engine's. */
 Test(parity_codecs, star_and_var_are_topk) {
   weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, 47);
+  weir_rng rng = weir_rng_of(47);
   arrays a = make_arrays(N);
   size_t offset[TENSORS + 1];
   weir_layout layout = spread(N, offset);
@@ -144,8 +142,7 @@ Test(parity_codecs, rows_say_which_operations_there_are) {
 static void check_filling(uint32_t codec, int shape, double cr) {
   enum { TRIES = 4 };
   weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, 51);
+  weir_rng rng = weir_rng_of(51);
   arrays a = make_arrays(N);
   uint32_t *exact = array(N, sizeof *exact);
   size_t whole[2] = {0, N};
@@ -176,8 +173,7 @@ Test(parity_codecs, sidco_fills_up) {
 Test(parity_codecs, dgc_notices_a_misleading_sample) {
   enum { SAMPLE = 8192, LENGTH = N - 3 };
   weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, 52);
+  weir_rng rng = weir_rng_of(52);
   arrays a = make_arrays(N);
   size_t whole[2] = {0, LENGTH};
   weir_layout layout = {1, whole};
@@ -199,8 +195,7 @@ Test(parity_codecs, dgc_notices_a_misleading_sample) {
 /* What is not finite counts as largest, on both sides. */
 Test(parity_codecs, what_is_not_finite_is_kept) {
   weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, 53);
+  weir_rng rng = weir_rng_of(53);
   arrays a = make_arrays(N);
   size_t offset[TENSORS + 1];
   weir_layout layout = spread(N, offset);

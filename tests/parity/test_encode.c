@@ -74,8 +74,7 @@ static void check_qsgd(weir_cuda *cuda, const float *x, size_t n, weir_qsgd_opti
 
 Test(parity_encode, qsgd_is_equal) {
   weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 21);
+  weir_rng rng = weir_rng_of(21);
   float *x = array(N, sizeof *x);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (unsigned bits = 2; bits <= 8; bits++) {
@@ -108,8 +107,7 @@ Test(parity_encode, qsgd_is_equal) {
 Test(parity_encode, modes_and_buckets_of_qsgd_are_equal) {
   static const uint32_t buckets[] = {8, 24, 120, 128, 136, 1024, 5000, 65536};
   weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 23);
+  weir_rng rng = weir_rng_of(23);
   float *x = array(N, sizeof *x);
   for (size_t b = 0; b < sizeof buckets / sizeof buckets[0]; b++) {
     for (unsigned mode = 0; mode < 4; mode++) {
@@ -133,8 +131,7 @@ Test(parity_encode, rows_of_qsgd_are_equal) {
                                   WEIR_CODEC_QSGD_L2_NEAREST};
   enum { LENGTH = 3001 };
   weir_cuda *cuda = open_cuda(0, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 24);
+  weir_rng rng = weir_rng_of(24);
   float *x = array(LENGTH, sizeof *x);
   size_t offset[2] = {0, LENGTH};
   const weir_layout layout = {1, offset};
@@ -175,8 +172,7 @@ Test(parity_encode, what_is_not_finite_is_treated_alike) {
   enum { LENGTH = 700 };
   static const float wild[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX};
   weir_cuda *cuda = open_cuda(0, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 25);
+  weir_rng rng = weir_rng_of(25);
   float x[LENGTH];
   for (unsigned mode = 0; mode < 4; mode++) {
     for (size_t w = 0; w < sizeof wild / sizeof wild[0]; w++) {
@@ -274,8 +270,7 @@ Test(parity_encode, bad_sizes_and_options_are_refused_at_once) {
 Test(parity_encode, gain_curves_are_equal) {
   enum { LARGE = 70001, RATIOS = 50 };
   weir_cuda *cuda = open_cuda(LARGE, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 22);
+  weir_rng rng = weir_rng_of(22);
   float *x = array(LARGE, sizeof *x);
   weir_cuda_gain_bin *bins = array(WEIR_CUDA_GAIN_BINS, sizeof *bins);
   weir_gain_curve *got;

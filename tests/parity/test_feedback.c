@@ -94,8 +94,7 @@ static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout
 
 Test(parity_feedback, what_is_lost_is_equal) {
   weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 61);
+  weir_rng rng = weir_rng_of(61);
   float *const g = array(N, sizeof *g), *const r = array(N, sizeof *r);
   size_t offset[TENSORS + 1];
   for (size_t s = 0; s < SIZES; s++) {
@@ -117,8 +116,7 @@ Test(parity_feedback, what_is_lost_is_equal) {
 /* What is not finite is told of, whatever becomes of the message. */
 Test(parity_feedback, what_is_not_finite_is_told) {
   weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 62);
+  weir_rng rng = weir_rng_of(62);
   float *const g = array(N, sizeof *g);
   size_t offset[TENSORS + 1];
   const weir_layout layout = spread(N, offset);
@@ -205,8 +203,7 @@ static void add_on_cpu(const many *m, float share, float *sum) {
 
 Test(parity_feedback, sums_of_messages_are_equal) {
   weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 63);
+  weir_rng rng = weir_rng_of(63);
   float *const got = array(N, sizeof *got), *const wanted = array(N, sizeof *wanted);
   size_t offset[TENSORS + 1];
   for (size_t s = 0; s < SIZES; s++) {
@@ -231,8 +228,7 @@ Test(parity_feedback, sums_of_messages_are_equal) {
 
 Test(parity_feedback, a_sum_that_overflows_is_told) {
   weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 64);
+  weir_rng rng = weir_rng_of(64);
   float *const got = array(N, sizeof *got), *const wanted = array(N, sizeof *wanted);
   size_t offset[TENSORS + 1];
   const weir_layout layout = spread(N, offset);
@@ -256,8 +252,7 @@ Test(parity_feedback, a_sum_that_overflows_is_told) {
 /* One harmed message among others, whichever it is. */
 Test(parity_feedback, a_malformed_message_among_others_changes_nothing) {
   weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 65);
+  weir_rng rng = weir_rng_of(65);
   float *const got = array(N, sizeof *got);
   size_t offset[TENSORS + 1];
   const weir_layout layout = spread(4097, offset);

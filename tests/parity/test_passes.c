@@ -19,8 +19,7 @@ static void fill_wild(weir_rng *rng, int shape, float *x, size_t n) {
 
 Test(parity_passes, casts_are_equal) {
   weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   float *x = array(N, sizeof *x);
   float *error = array(N, sizeof *error);
   float *wanted_error = array(N, sizeof *wanted_error);
@@ -67,8 +66,7 @@ Test(parity_passes, casts_are_equal) {
 
 Test(parity_passes, arithmetic_and_indices_are_equal) {
   weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, 2);
+  weir_rng rng = weir_rng_of(2);
   float *x = array(N, sizeof *x);
   float *y = array(N, sizeof *y);
   float *got = array(N, sizeof *got);
@@ -113,8 +111,7 @@ Test(parity_passes, arithmetic_and_indices_are_equal) {
 /* u = m u + g apart, in u's place and in g's. */
 Test(parity_passes, momentum_is_equal) {
   weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   float *g = array(N, sizeof *g);
   float *u = array(N, sizeof *u);
   float *got = array(N, sizeof *got);
@@ -148,8 +145,7 @@ Test(parity_passes, momentum_is_equal) {
  * not finite, stays as it is. */
 Test(parity_passes, clipping_is_equal) {
   weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 4);
+  weir_rng rng = weir_rng_of(4);
   float *x = array(N, sizeof *x);
   float *got = array(N, sizeof *got);
   for (int shape = 0; shape < SHAPES; shape++) {

@@ -81,8 +81,7 @@ Test(parity_powersgd, products_are_equal) {
   static const size_t ranks[] = {1, 3, 4, RANK};
   static const int data[] = {0, 2, 6, 3};
   weir_cuda *cuda = open_cuda(MOST, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 61);
+  weir_rng rng = weir_rng_of(61);
   arrays a = make_arrays();
   for (size_t s = 0; s < SHAPE_COUNT; s++) {
     for (size_t r = 0; r < 4; r++) {

@@ -71,8 +71,7 @@ static void check_fused(weir_cuda *cuda, arrays *a, size_t n, size_t k, size_t s
 
 Test(parity_select, fused_topk_is_equal) {
   weir_cuda *cuda = open_cuda(LARGE, LARGE);
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   arrays a = make_arrays(ROOM);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
@@ -95,8 +94,7 @@ Test(parity_select, fused_topk_is_equal) {
 /* What is not finite is counted, counts as largest and is otherwise treated like any value. */
 Test(parity_select, fused_topk_counts_what_is_not_finite) {
   weir_cuda *cuda = open_cuda(LARGE, LARGE);
-  weir_rng rng;
-  weir_rng_seed(&rng, 12);
+  weir_rng rng = weir_rng_of(12);
   arrays a = make_arrays(ROOM);
   for (size_t ratio = 0; ratio < RATIOS; ratio++) {
     fill_shape(&rng, 0, a.g, LARGE);
@@ -134,8 +132,7 @@ Test(parity_select, fused_topk_counts_what_is_not_finite) {
 Test(parity_select, a_misleading_sample_is_noticed) {
   enum { N = ROOM, SAMPLE = 8192, STRETCH = N / SAMPLE, K = 10000 };
   weir_cuda *cuda = open_cuda(N, K);
-  weir_rng rng;
-  weir_rng_seed(&rng, 13);
+  weir_rng rng = weir_rng_of(13);
   arrays a = make_arrays(ROOM);
   fill_shape(&rng, 0, a.g, N);
   memset(a.r, 0, N * sizeof *a.r);
@@ -207,8 +204,7 @@ static void check_selection(weir_cuda *cuda, arrays *a, size_t n, size_t k, size
 
 static void check_selections(bool mstopk, uint64_t seed) {
   weir_cuda *cuda = open_cuda(LARGE, LARGE);
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   arrays a = make_arrays(ROOM);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {

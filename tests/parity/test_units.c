@@ -109,8 +109,7 @@ static void check_kind(weir_cuda *cuda, const quantizer *kind, const weir_layout
 /* A clip may differ in its last bit, and codes with it; in none of these inputs does one. */
 Test(parity_units, messages_are_equal) {
   weir_cuda *cuda = open_cuda(0, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 31);
+  weir_rng rng = weir_rng_of(31);
   float *x = array(N, sizeof *x);
   size_t offset[TENSORS + 1];
   for (int shape = 0; shape < SHAPES; shape++) {
@@ -135,8 +134,7 @@ Test(parity_units, what_is_not_finite_is_treated_alike) {
   enum { LENGTH = 5000 };
   static const float wild[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX};
   weir_cuda *cuda = open_cuda(0, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 32);
+  weir_rng rng = weir_rng_of(32);
   float x[LENGTH];
   size_t offset[TENSORS + 1];
   weir_layout layout = spread(LENGTH, offset);

@@ -88,8 +88,7 @@ Test(parity_wire, messages_are_equal) {
                                      {1000, 400}, {4097, 4097}, {N, 0}, {N, 1}, {N, 4096},
                                      {N, 4097},   {N, 3000},    {N, K}};
   weir_cuda *cuda = open_cuda(N, K);
-  weir_rng rng;
-  weir_rng_seed(&rng, 71);
+  weir_rng rng = weir_rng_of(71);
   uint32_t *index = array(K, sizeof *index);
   float *value = array(K, sizeof *value);
   size_t seen[3] = {0};
@@ -138,8 +137,7 @@ static weir_index_code elias_code(size_t n, size_t k, unsigned shift) {
  * lie across words, and buckets of many indices. */
 Test(parity_wire, elias_lists_are_read) {
   weir_cuda *cuda = open_cuda(N, K);
-  weir_rng rng;
-  weir_rng_seed(&rng, 72);
+  weir_rng rng = weir_rng_of(72);
   uint32_t *index = array(K, sizeof *index);
   uint8_t *message = array(WEIR_WIRE_HEADER + 8 * (size_t)K, 1);
   bool seen[32] = {0};
@@ -167,8 +165,7 @@ Test(parity_wire, elias_lists_are_read) {
 Test(parity_wire, harmed_messages_are_told_apart) {
   enum { LENGTH = 3000, MOST = 500, ROUNDS = 900 };
   weir_cuda *cuda = open_cuda(4 * LENGTH, LENGTH); /* room for lists that are not the shortest */
-  weir_rng rng;
-  weir_rng_seed(&rng, 73);
+  weir_rng rng = weir_rng_of(73);
   uint32_t index[MOST];
   uint8_t message[WEIR_WIRE_HEADER + 12 * MOST + 8];
   size_t accepted = 0;
@@ -221,8 +218,7 @@ Test(parity_wire, errors_of_reading_are_told) {
     weir_cuda_release(cuda, dm.block);
   }
   /* Elias-Fano lists that are well formed, but not the shortest; on the host, too. */
-  weir_rng rng;
-  weir_rng_seed(&rng, 74);
+  weir_rng rng = weir_rng_of(74);
   weir_index_code code = weir_index_choose(LENGTH, KEPT, true);
   device_buffer dm = take(cuda, sizeof message, 0);
   for (unsigned shift = code.shift - 1; shift <= code.shift + 1; shift++) {

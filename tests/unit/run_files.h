@@ -95,8 +95,7 @@ static double run_write_steps(const char *directory) {
       "predicted_comm_ms,wire_bytes,gain,loss,latency_ms,bandwidth_gbps,set_latency_ms,"
       "set_bandwidth_gbps,elapsed_s,accuracy,goodput_gbps\n",
       f);
-  weir_rng rng;
-  weir_rng_seed(&rng, 42);
+  weir_rng rng = weir_rng_of(42);
   double elapsed = 0;
   int d = 0;
   for (int step = 0; step < RUN_STEPS; step++) {

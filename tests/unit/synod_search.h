@@ -395,7 +395,7 @@ static void explore_with(inquiry *q, uint8_t proposers) {
   cr_assert(e != NULL && w != NULL);
   e->q = q;
   e->proposers = proposers;
-  weir_rng_seed(&e->rng, q->seed);
+  e->rng = weir_rng_of(q->seed);
   make_orders(q->size);
   for (int r = 0; r < q->size; r++) {
     weir_synod_begin(&w->rank[r], r, q->size);

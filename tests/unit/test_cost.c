@@ -57,8 +57,7 @@ static double draw(weir_rng *rng, double low, double high) {
 }
 
 Test(cost, every_row_matches_the_oracle_for_2_to_4096_workers) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   for (int n = 2; n <= 4096; n++)
     for (int i = 0; i < 8; i++) {
       const double a = draw(&rng, 1e-7, 1), b = 1 / draw(&rng, 1e3, 1e11);
@@ -205,8 +204,7 @@ Test(cost, an_unknown_collective_is_never_the_cheapest) {
 
 /* The paper's inequalities, solved for alpha/beta, pick the same side as comparing the rows. */
 Test(cost, inequalities_5a_5b_5c_agree_with_the_cheapest_row) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 12);
+  weir_rng rng = weir_rng_of(12);
   int sides[3][2] = {{0}};
   for (int i = 0; i < 200000; i++) {
     const int n = 2 + (int)weir_rng_below(&rng, i % 2 ? 31 : 4095);

@@ -42,8 +42,7 @@ static uint32_t by_bits(const unsigned char *at, size_t count) {
 Test(crc32c, any_length_place_and_division) {
   enum { BYTES = 40000 };
   unsigned char *data = malloc(BYTES);
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   for (size_t i = 0; i < BYTES; i++) data[i] = (unsigned char)weir_rng_next(&rng);
   for (int round = 0; round < 400; round++) {
     const size_t begin = weir_rng_below(&rng, 64);

@@ -106,8 +106,7 @@ static void check_decoded(fixture *f, size_t arm, const weir_layout *layout, siz
 static void check_version(const weir_cpu_ops *cpu) {
   if (cpu == NULL) return;
   fixture f = create();
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   for (size_t s = 0; s < SIZES; s++) {
     size_t offset[TENSORS + 1];
     lay(sizes[s], offset);
@@ -142,8 +141,7 @@ Test(kernels_encode, decoded_alike_by_all_versions) {
   size_t offset[TENSORS + 1];
   lay(1000, offset);
   weir_layout layout = {TENSORS, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 12);
+  weir_rng rng = weir_rng_of(12);
   for (size_t arm = 0; arm < ARMS; arm++) {
     const weir_codec *codec = weir_codecs[arms[arm].codec];
     fill_shape(&rng, 1, f.e, 1000);
@@ -216,8 +214,7 @@ Test(kernels_encode, truncated_and_lengthened) {
   size_t offset[TENSORS + 1];
   lay(129, offset);
   weir_layout layout = {TENSORS, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 13);
+  weir_rng rng = weir_rng_of(13);
   fill_shape(&rng, 0, f.e, 129);
   for (size_t arm = 0; arm < ARMS; arm++) {
     const weir_codec *codec = weir_codecs[arms[arm].codec];
@@ -238,8 +235,7 @@ Test(kernels_encode, mutated) {
   size_t offset[TENSORS + 1];
   lay(300, offset);
   weir_layout layout = {TENSORS, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 14);
+  weir_rng rng = weir_rng_of(14);
   fill_shape(&rng, 1, f.e, 300);
   for (size_t arm = 0; arm < ARMS; arm++) {
     const weir_codec *codec = weir_codecs[arms[arm].codec];
@@ -284,8 +280,7 @@ Test(kernels_encode, residuals_stay_bounded) {
   static const int shapes[] = {0, 1, 8, 9}; /* gaussian, laplace, mostly zero, few values */
   size_t offset[2] = {0, N};
   weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 15);
+  weir_rng rng = weir_rng_of(15);
   static float g[N], r[N];
   for (size_t s = 0; s < 4; s++) {
     for (size_t arm = 0; arm < ARMS; arm++) {

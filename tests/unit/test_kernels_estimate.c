@@ -53,8 +53,7 @@ Test(kernels_estimate, exactly_k_on_every_input) {
   static const size_t sizes[] = {0, 1, 2, 127, 128, 129, 1000, 100003};
   static const double ratios[] = {0.001, 0.01, 0.1, 0.3, 1.0};
   weir_codec_context *c = context();
-  weir_rng rng;
-  weir_rng_seed(&rng, 41);
+  weir_rng rng = weir_rng_of(41);
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
     size_t n = sizes[s];
     size_t offset[5] = {0, n / 2, n / 2, n - n / 9, n};
@@ -84,8 +83,7 @@ Test(kernels_estimate, nearly_as_good_as_the_largest) {
   weir_codec_context *c = context();
   size_t offset[2] = {0, LONG};
   weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 42);
+  weir_rng rng = weir_rng_of(42);
   for (int kind = 0; kind < 4; kind++) {
     if (kind < 3) {
       fill_shape(&rng, kind, e, LONG);
@@ -150,8 +148,7 @@ Test(kernels_estimate, dgc_selects_by_its_rule) {
   const weir_layout layout = {1, offset};
   static uint32_t wanted[N];
   size_t ways[2] = {0, 0};
-  weir_rng rng;
-  weir_rng_seed(&rng, 43);
+  weir_rng rng = weir_rng_of(43);
   for (int i = 0; i < 4 * TRIES; i++) {
     const int kind = i % 4;
     const double cr = i / 4 % 2 == 0 ? 0.01 : 0.1;
@@ -271,8 +268,7 @@ static double staged_exponential(double share, double *before) {
 
 Test(kernels_estimate, sidco_thresholds_come_near_k) {
   weir_codec_context *c = context();
-  weir_rng rng;
-  weir_rng_seed(&rng, 43);
+  weir_rng rng = weir_rng_of(43);
   for (int shape = 0; shape < 2; shape++) {
     fill_shape(&rng, shape, e, LONG);
     for (double cr = 0.001; cr < 0.2; cr *= 10) {
@@ -302,8 +298,7 @@ Test(kernels_estimate, sidco_fills_up_by_its_rule) {
   weir_codec_context *c = context();
   const size_t offset[2] = {0, LONG};
   size_t fills = 0;
-  weir_rng rng;
-  weir_rng_seed(&rng, 44);
+  weir_rng rng = weir_rng_of(44);
   for (size_t i = 0; i < LONG; i++) e[i] = (float)(weir_rng_uniform(&rng) - 0.5);
   for (double cr = 0.003; cr < 0.2; cr *= 1.7) {
     const size_t kept = (size_t)(cr * LONG);

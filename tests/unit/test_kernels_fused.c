@@ -51,8 +51,7 @@ static void check_all(const weir_cpu_ops *cpu) {
   weir_cpu_force(cpu);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  weir_rng rng;
-  weir_rng_seed(&rng, 51);
+  weir_rng rng = weir_rng_of(51);
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
     size_t n = sizes[s];
     size_t offset[6] = {0, n / 7, n / 7, n / 2, n / 2 + (n > 2), n};
@@ -134,8 +133,7 @@ Test(kernels_fused, lists_that_do_not_fit_are_left) {
 Test(kernels_fused, residuals_that_cancel) {
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  weir_rng rng;
-  weir_rng_seed(&rng, 52);
+  weir_rng rng = weir_rng_of(52);
   size_t offset[3] = {0, 60000, MOST};
   weir_layout layout = {2, offset};
   for (size_t i = 0; i < MOST; i++) {
@@ -175,8 +173,7 @@ Test(kernels_fused, lent_memory_suffices_or_is_left) {
   static float lent[3 * MOST];
   const size_t offset[2] = {0, MOST};
   const weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 53);
+  weir_rng rng = weir_rng_of(53);
   fill_shape(&rng, 0, e, MOST);
   for (size_t i = 0; i < 3; i++) {
     const weir_codec *codec = weir_codecs[codecs[i]];

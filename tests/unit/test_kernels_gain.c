@@ -37,8 +37,7 @@ static void check_curve(const weir_gain_curve *curve, const double *prefix, size
 
 Test(kernels_gain, within_one_percent_of_exact) {
   enum { N = 200000 };
-  weir_rng rng;
-  weir_rng_seed(&rng, 17);
+  weir_rng rng = weir_rng_of(17);
   float *e = malloc(N * sizeof *e);
   weir_gain_curve *curve = NULL;
   cr_assert_eq(weir_gain_curve_create(&curve), WEIR_OK);
@@ -86,8 +85,7 @@ Test(kernels_gain, by_hand) {
  * of a million, 97 % of it. */
 Test(kernels_gain, sampling_comes_close) {
   enum { N = 1000000 };
-  weir_rng rng;
-  weir_rng_seed(&rng, 23);
+  weir_rng rng = weir_rng_of(23);
   float *e = malloc(N * sizeof *e);
   weir_gain_curve *curve = NULL;
   cr_assert_eq(weir_gain_curve_create(&curve), WEIR_OK);
@@ -113,8 +111,7 @@ Test(kernels_gain, sampling_comes_close) {
 Test(kernels_gain, parts_make_the_whole) {
   enum { N = 60000, PARTS = 5 };
   static const size_t ends[PARTS + 1] = {0, 3, 3, 20001, 20004, N};
-  weir_rng rng;
-  weir_rng_seed(&rng, 29);
+  weir_rng rng = weir_rng_of(29);
   float *e = malloc(N * sizeof *e);
   weir_gain_curve *whole = NULL, *parts = NULL;
   cr_assert_eq(weir_gain_curve_create(&whole), WEIR_OK);

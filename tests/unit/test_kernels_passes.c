@@ -290,8 +290,7 @@ Test(kernels_passes, one_half_that_is_not_finite_is_found) {
 
 static void compare(const weir_cpu_ops *cpu) {
   if (cpu == NULL) return;
-  weir_rng rng;
-  weir_rng_seed(&rng, 21);
+  weir_rng rng = weir_rng_of(21);
   float *memory = malloc((MOST + 4) * sizeof *memory);
   float *other = malloc((MOST + 4) * sizeof *other);
   for (size_t s = 0; s < SIZES; s++) {

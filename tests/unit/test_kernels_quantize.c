@@ -61,8 +61,7 @@ Test(kernels_quantize, plans_name_buckets) {
                {"qsgd-nearest:0.0625:ag:bucket=1024", {0, 4}, 2, 2, 16 + 3 * 8 + 750},
                {"qsgd-l2:0.25:ag:bucket=8192", {0, 32}, 8, 1, 16 + 4 + 3000}};
   float x[3000];
-  weir_rng rng;
-  weir_rng_seed(&rng, 8);
+  weir_rng rng = weir_rng_of(8);
   for (size_t i = 0; i < 3000; i++) x[i] = (float)weir_rng_normal(&rng);
   const size_t offset[2] = {0, 3000};
   const weir_layout layout = {1, offset};
@@ -88,8 +87,7 @@ Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
   const weir_qsgd_options options = {.bits = 4, .bucket = BUCKET};
   const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   static float x[N];
-  weir_rng rng;
-  weir_rng_seed(&rng, 17);
+  weir_rng rng = weir_rng_of(17);
   for (size_t i = 0; i < N; i++) { /* a bucket's width is 15 * 2^b, from b on */
     size_t b = i / BUCKET;
     double place = i % BUCKET < 2 ? 15.0 * (double)(i % BUCKET)
@@ -172,8 +170,7 @@ static double step_of(const float *x, size_t n, weir_qsgd_options options) {
 Test(kernels_quantize, qsgd_errors_stay_within_a_step_of_their_bucket) {
   static float x[MOST];
   static const size_t sizes[] = {1, 2, 127, 128, 129, 1000, MOST};
-  weir_rng rng;
-  weir_rng_seed(&rng, 21);
+  weir_rng rng = weir_rng_of(21);
   for (int mode = 0; mode < 4; mode++) {
     for (unsigned bits = 2; bits <= 8; bits++) {
       weir_qsgd_options options = {bits, bits % 2 ? 1024 : 128, mode & 1, mode & 2};
@@ -242,8 +239,7 @@ static void add_draw(const float *x) {
 
 Test(kernels_quantize, stochastic_rounding_is_unbiased) {
   float x[UNITS];
-  weir_rng rng;
-  weir_rng_seed(&rng, 22);
+  weir_rng rng = weir_rng_of(22);
   for (int l2 = 0; l2 < 2; l2++) {
     for (unsigned bits = 2; bits <= 8; bits += 2) {
       weir_qsgd_options options = {.bits = bits, .bucket = 128, .l2 = l2};
@@ -272,8 +268,7 @@ Test(kernels_quantize, terngrad_with_the_papers_scale_is_unbiased) {
   float x[UNITS];
   const size_t offset[3] = {0, 100, UNITS};
   const weir_layout layout = {2, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 23);
+  weir_rng rng = weir_rng_of(23);
   fill_shape(&rng, 0, x, UNITS);
   memset(mean, 0, sizeof mean);
   float largest = 0.0F;
@@ -297,8 +292,7 @@ Test(kernels_quantize, terngrad_sends_the_least_squares_scale) {
   static float x[MOST];
   const size_t offset[2] = {0, MOST};
   const weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 24);
+  weir_rng rng = weir_rng_of(24);
   fill_shape(&rng, 1, x, MOST);
   size_t bytes = 0;
   cr_assert_eq(weir_codecs[WEIR_CODEC_TERNGRAD]->encode(NULL, x, &layout, 0.0625, 5, message,
@@ -368,8 +362,7 @@ Test(kernels_quantize, floats_round_to_the_nearest_half) {
   static float x[MOST];
   const size_t offset[2] = {0, MOST};
   const weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 25);
+  weir_rng rng = weir_rng_of(25);
   for (int round = 0; round < 50; round++) {
     for (size_t i = 0; i < MOST; i++) {
       /* From 2^-30 to 2^18, ties (few bits) among them. */

@@ -157,8 +157,7 @@ static void check_all(const weir_cpu_ops *cpu) {
   static const double ratio[] = {0.001, 0.01, 0.1, 0.35, 1.0};
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  weir_rng rng;
-  weir_rng_seed(&rng, 7);
+  weir_rng rng = weir_rng_of(7);
   float *memory = malloc((100003 + 4) * sizeof *memory);
   for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
     size_t n = size[s];
@@ -194,8 +193,7 @@ Test(kernels_select, misleading_samples) {
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   size_t offset[2] = {0, N};
   weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   for (int round = 0; round < 8; round++) {
     /* Large ones in one lump of a length near k, the rest tiny; or a staircase of ties. */
     size_t lump = 50 + (size_t)round * 150;
@@ -219,8 +217,7 @@ Test(kernels_select, mstopk_takes_all_its_rounds) {
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   size_t offset[2] = {0, N};
   weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 31);
+  weir_rng rng = weir_rng_of(31);
   for (size_t i = 0; i < N; i++)
     e[i] = i % 2 ? (float)(2e-4 + 1e-7 * weir_rng_uniform(&rng)) : 0.0F;
   e[N / 3] = 1.0F;
@@ -326,8 +323,7 @@ Test(kernels_select, mstopk_on_every_input) {
   uint32_t *exact = malloc(N * sizeof *exact);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  weir_rng rng;
-  weir_rng_seed(&rng, 61);
+  weir_rng rng = weir_rng_of(61);
   for (int shape = 0; shape < SHAPES; shape++) {
     fill_shape(&rng, shape, e, N);
     for (double cr = 0.0005; cr < 0.6; cr *= 4) {

@@ -23,8 +23,7 @@ static uint64_t draw_mask(weir_rng *rng, int kind) {
 static void check_version(const weir_cpu_ops *cpu) {
   if (cpu == NULL) return;
   static const size_t words[] = {0, 1, 2, 3, 17, WORDS};
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   float *memory = aligned_alloc(64, (MOST + 64) * sizeof *memory);
   float want[MOST + 64], value[MOST + 16];
   uint64_t mask[WORDS];
@@ -82,8 +81,7 @@ static void check_shift(size_t n, size_t k) {
 
 /* Few indices leave most to rounding. */
 Test(kernels_spread, the_shortest_list_is_found_near_its_place) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 5);
+  weir_rng rng = weir_rng_of(5);
   for (size_t n = 1; n < 700; n++)
     for (size_t k = 0; k <= n; k++) check_shift(n, k);
   for (size_t k = 1; k <= 64; k++)
@@ -143,8 +141,7 @@ static void check_list(const weir_cpu_ops *cpu, weir_rng *rng, size_t n, const u
 
 static void check_lists(const weir_cpu_ops *cpu) {
   if (cpu == NULL) return;
-  weir_rng rng;
-  weir_rng_seed(&rng, 21);
+  weir_rng rng = weir_rng_of(21);
   uint32_t index[MOST];
   for (int round = 0; round < 600; round++) {
     size_t n = 1 + (size_t)weir_rng_below(&rng, MOST);
@@ -202,8 +199,7 @@ static void check_masks(const weir_index_reader *list, const uint32_t *index, si
 static void check_all_masks(const weir_cpu_ops *cpu) {
   if (cpu == NULL) return;
   static const size_t steps[] = {1, 2, 5, WORDS + 1};
-  weir_rng rng;
-  weir_rng_seed(&rng, 8);
+  weir_rng rng = weir_rng_of(8);
   uint32_t index[MOST];
   uint8_t data[8 * MOST];
   weir_cpu_force(cpu);

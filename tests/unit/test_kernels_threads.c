@@ -139,8 +139,7 @@ static void check_equal(const output *a, const output *b) {
 
 /* Gaussian; all that counts in one part of it; equal magnitudes in bulk. */
 static void fill(bench *b, int shape) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 77);
+  weir_rng rng = weir_rng_of(77);
   for (size_t i = 0; i < N; i++) {
     float x = (float)weir_rng_normal(&rng);
     b->g[i] = shape == 0 ? x : shape == 1 ? (i < N / 5 ? 1e3F * x : x) : x > 0 ? 0.5F : -0.5F;
@@ -201,8 +200,7 @@ Test(kernels_threads, damage_is_found_in_every_part) {
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   cr_assert_eq(weir_pool_create(&pool, 4), WEIR_OK);
   weir_codec_context_use(context, pool);
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   fill_shape(&rng, 0, x, 300000);
   cr_assert_eq(qsgd->encode(context, x, &layout, 0.125, 1, message, sizeof message, &bytes),
                WEIR_OK);

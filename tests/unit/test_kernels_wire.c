@@ -146,8 +146,7 @@ static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *
 
 Test(kernels_wire, round_trips) {
   static const size_t size[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 1000, 100003};
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   uint32_t *index = malloc(100003 * sizeof *index);
   for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
     size_t n = size[s];
@@ -208,8 +207,7 @@ Test(kernels_wire, refuses_bad_lists) {
 /* Messages of random indices against the planner's expectation and the sizes promised. */
 Test(kernels_wire, sizes_are_as_expected) {
   enum { N = 1000000 };
-  weir_rng rng;
-  weir_rng_seed(&rng, 5);
+  weir_rng rng = weir_rng_of(5);
   uint32_t *index = malloc(N * sizeof *index);
   float *value = calloc(N, sizeof *value);
   uint8_t *bytes = malloc(weir_wire_bound(N, N, WEIR_WIRE_PAPER));
@@ -321,8 +319,7 @@ static size_t check_mutant(const uint8_t *bytes, size_t size, size_t n, size_t c
 }
 
 Test(kernels_wire, survives_mutations) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 99);
+  weir_rng rng = weir_rng_of(99);
   enum { MOST = 5000 };
   uint32_t index[MOST];
   size_t taken = 0;
