@@ -101,7 +101,7 @@ static inline weir_status one_step(member *m, course *c, weir_engine *engine, co
                                    int step) {
   const bool device = c->where >> m->rank & 1;
   const size_t n = c->n, at = (size_t)step * n;
-  float *all = malloc((n + 1) * sizeof *all);
+  FREED float *all = malloc((n + 1) * sizeof *all);
   fill(all, n, c->seed * 1000 + (uint64_t)step * GROUP_MAX + (uint64_t)m->rank);
   if (c->steps[step].poisoned == m->rank) all[n / 2] = NAN;
   weir_status status = weir_engine_step_begin(engine, NULL);
@@ -119,7 +119,6 @@ static inline weir_status one_step(member *m, course *c, weir_engine *engine, co
       memcpy(to, b->g[t], bytes);
   }
   if (!c->blind) memcpy(c->after[m->rank] + at, weir_engine_residual(engine), n * sizeof(float));
-  free(all);
   return status;
 }
 
@@ -195,8 +194,8 @@ static inline void same(const float *a, const float *b, size_t n, const char *wh
 
 /* N update + sum of residuals after = sum of gradients and residuals before. */
 static inline void conserved(const course *c, int ranks, int step) {
-  float *g = malloc((c->n + 1) * sizeof *g);
-  double *sum = calloc(c->n + 1, sizeof *sum), *size = calloc(c->n + 1, sizeof *size);
+  FREED float *g = malloc((c->n + 1) * sizeof *g);
+  FREED double *sum = calloc(c->n + 1, sizeof *sum), *size = calloc(c->n + 1, sizeof *size);
   const size_t at = (size_t)step * c->n;
   for (int r = 0; r < ranks; r++) {
     fill(g, c->n, c->seed * 1000 + (uint64_t)step * GROUP_MAX + (uint64_t)r);
@@ -211,9 +210,6 @@ static inline void conserved(const course *c, int ranks, int step) {
   for (size_t i = 0; i < c->n; i++)
     cr_assert(fabs(sum[i]) <= (ranks + 8) * 0x1p-23 * size[i] + 1e-37,
               "step %d: element %zu of %zu has lost %g", step, i, c->n, sum[i]);
-  free(size);
-  free(sum);
-  free(g);
 }
 
 static inline void run_course(course *c, int ranks, unsigned where) {

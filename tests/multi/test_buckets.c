@@ -177,7 +177,7 @@ static void run_course(member *m) {
     group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
     return;
   }
-  float *point = calloc(c->n + 1, sizeof *point);
+  FREED float *point = calloc(c->n + 1, sizeof *point);
   for (v.at = 0; v.at < c->count; v.at++) {
     if (one_step(m, c, engine, v.at))
       follow_trials(m, c, v.at, point);
@@ -191,7 +191,6 @@ static void run_course(member *m) {
     group_barrier(m); /* all have looked before anybody can fail again */
     if (stop) break;
   }
-  free(point);
   weir_engine_free(engine);
 }
 

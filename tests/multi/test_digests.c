@@ -51,7 +51,7 @@ static weir_status one_step(weir_engine *engine, const course *c, int step, floa
 static void run_seed(member *m, course *c, weir_engine *engine, script *v, int seed) {
   uint64_t *averages = &c->averages[m->rank][seed], *residuals = &c->residuals[m->rank][seed];
   const size_t n = c->offset[TENSORS];
-  float *g = malloc((n + 1) * sizeof *g);
+  FREED float *g = malloc((n + 1) * sizeof *g);
   if (g == NULL) abort();
   for (v->at = 0; v->at < c->steps; v->at++) {
     draw(c, g, (uint64_t)(seed + 1) * 1000003 + (uint64_t)(v->at * GROUP_MAX + m->rank));
@@ -67,7 +67,6 @@ static void run_seed(member *m, course *c, weir_engine *engine, script *v, int s
       printf("seed %d, step %d, rank %d: averages %016" PRIx64 ", residual %016" PRIx64 "\n",
              seed + 1, v->at, m->rank, chain(0, g, n * sizeof *g), residual);
   }
-  free(g);
 }
 
 static void run_engines(member *m, weir_comm *comm, weir_transport *transport) {
@@ -161,7 +160,7 @@ typedef struct survey {
 } survey;
 
 static void visit(survey *v, kind k, const char *machines, const weir_plan *plan) {
-  course *c = calloc(1, sizeof *c);
+  FREED course *c = calloc(1, sizeof *c);
   digest_row row;
   char text[WEIR_PLAN_TEXT_MAX] = "-";
   if (c == NULL) abort();
@@ -182,7 +181,6 @@ static void visit(survey *v, kind k, const char *machines, const weir_plan *plan
     v->take(v, &row, c->first);
   }
   v->rows++;
-  free(c);
 }
 
 /* Letters are machines. */

@@ -79,7 +79,7 @@ static weir_status add(const course *c, const reference *f, size_t bytes, bool f
 
 static weir_status refer(const course *c, int step, int ranks) {
   reference f = {.room = 9 * c->n + 1024};
-  float *const g = malloc((c->n + 1) * sizeof *g);
+  FREED float *const g = malloc((c->n + 1) * sizeof *g);
   f.message = malloc(f.room);
   f.index = malloc((c->n + 1) * sizeof *f.index);
   f.value = malloc((c->n + 1) * sizeof *f.value);
@@ -99,7 +99,6 @@ static weir_status refer(const course *c, int step, int ranks) {
   free(f.value);
   free(f.index);
   free(f.message);
-  free(g);
   return status;
 }
 

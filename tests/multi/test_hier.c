@@ -50,7 +50,7 @@ static weir_status body(weir_transport *t, void *user) {
   status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
   unsigned char *block = j->headers + (size_t)t->rank * (size_t)t->size * HEADER;
   for (int pass = 0; status == WEIR_OK && pass < 2; pass++) { /* twice: the same bits again */
-    float *x = malloc(j->n * sizeof *x + 1);
+    FREED float *x = malloc(j->n * sizeof *x + 1);
     for (size_t i = 0; i < j->n; i++) x[i] = input_at(t->rank, i);
     if (j->n) memset(j->error + at, 0, j->n * sizeof(float));
     memset(block, 0, (size_t)t->size * HEADER);
@@ -64,7 +64,6 @@ static weir_status body(weir_transport *t, void *user) {
     if (status == WEIR_OK && pass == 1 && j->n && memcmp(x, j->x + at, j->n * sizeof *x) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->x + at, x, j->n * sizeof *x);
-    free(x);
   }
   weir_comm_free(comm);
   return status;
@@ -170,7 +169,7 @@ static weir_status traffic_body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
-  float *x = calloc(N, sizeof *x);
+  FREED float *x = calloc(N, sizeof *x);
   status = weir_comm_find_hosts(comm, (uint64_t) "aaaabbbb"[t->rank]);
   weir_comm_step(comm, 1, 1);
   const uint64_t before = t->bytes_sent;
@@ -187,7 +186,6 @@ static weir_status traffic_body(weir_transport *t, void *user) {
       status =
           weir_fail(WEIR_E_INTERNAL, "%g bytes between, %g inside, %g in all", outer, inner, all);
   }
-  free(x);
   weir_comm_free(comm);
   return status;
 }

@@ -104,7 +104,7 @@ static weir_status ask(worker *w, void *user) {
   job *const j = &q->job[w->rank];
   *j = (job){.bytes = q->bytes};
   const weir_map map = {sizeof map, q->count, q->bytes, q->work, squares, j};
-  unsigned char *const results = malloc(q->count * q->bytes + 1);
+  FREED unsigned char *const results = malloc(q->count * q->bytes + 1);
   if (results == NULL) return WEIR_E_NOMEM;
   results[q->count * q->bytes] = 0xA5;
   weir_status status = weir_parallel_map(w->session, &map, results);
@@ -114,7 +114,6 @@ static weir_status ask(worker *w, void *user) {
         status = weir_fail(WEIR_E_INTERNAL, "item %zu of %zu, byte %zu", i, q->count, b);
   if (status == WEIR_OK && results[q->count * q->bytes] != 0xA5)
     status = weir_fail(WEIR_E_INTERNAL, "a byte behind the results was written");
-  free(results);
   return status;
 }
 
@@ -282,14 +281,13 @@ Test(parallel, arguments_that_are_refused) {
 static weir_status lose_one(worker *w, void *user) {
   question *q = user;
   if (w->rank == 0) {
-    weir_transport *faulty = NULL;
+    FREED weir_transport *faulty = NULL;
     const weir_strike strike = {WEIR_STRIKE_LEAVE, 1, -1};
     weir_status status = weir_transport_fault(&faulty, w->session->transport, &strike);
     if (status != WEIR_OK) return status;
     w->session->comm->transport = faulty;
     status = ask(w, q);
     w->session->comm->transport = w->session->transport;
-    free(faulty);
     return status >= WEIR_E_TIMEOUT ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "rank 0 stayed");
   }
   const weir_status status = ask(w, q);

@@ -42,7 +42,7 @@ static weir_status sums(weir_transport *t, const int *old, int steps, const scen
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, patience_s);
   if (status != WEIR_OK) return status;
-  float *x = malloc(N * sizeof *x);
+  FREED float *x = malloc(N * sizeof *x);
   float due = 0;
   for (int r = 0; r < t->size; r++) due += (float)(1 << old[r]);
   for (int step = 0; status == WEIR_OK && step < steps; step++) {
@@ -58,7 +58,6 @@ static weir_status sums(weir_transport *t, const int *old, int steps, const scen
       if (x[i] != due)
         status = weir_fail(WEIR_E_INTERNAL, "sum %g, due %g", (double)x[i], (double)due);
   }
-  free(x);
   weir_comm_free(comm);
   if (status >= WEIR_E_TIMEOUT && status != WEIR_E_INTERNAL && strikes(s, old[t->rank], number, -1))
     return WEIR_E_CAPACITY;

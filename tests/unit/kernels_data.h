@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../held.h"
 #include "base/base.h"
 
 enum { SHAPES = 12 };

@@ -26,12 +26,11 @@ static int ascending(const void *a, const void *b) {
 
 /* The k largest by sorting everything. */
 static void topk_oracle(const float *e, size_t n, size_t k, uint32_t base, uint32_t *index) {
-  pair *all = malloc((n + 1) * sizeof *all);
+  FREED pair *all = malloc((n + 1) * sizeof *all);
   for (size_t i = 0; i < n; i++) all[i] = (pair){fabsf(e[i]), (uint32_t)i};
   qsort(all, n, sizeof *all, larger_first);
   for (size_t i = 0; i < k; i++) index[i] = base + all[i].index;
   qsort(index, k, sizeof *index, ascending);
-  free(all);
 }
 
 typedef struct listing {
@@ -121,8 +120,8 @@ static void oracle(uint32_t codec, const float *e, const weir_layout *layout, do
 static void check_select(weir_codec_context *context, uint32_t codec, const float *e,
                          const weir_layout *layout, double cr, const char *what) {
   size_t n = layout->offset[layout->tensors];
-  uint32_t *want = malloc((n + 1) * sizeof *want);
-  uint32_t *got = malloc((n + 1) * sizeof *got);
+  FREED uint32_t *want = malloc((n + 1) * sizeof *want);
+  FREED uint32_t *got = malloc((n + 1) * sizeof *got);
   size_t want_k = 0;
   size_t got_k = 0;
   oracle(codec, e, layout, cr, want, &want_k);
@@ -139,8 +138,6 @@ static void check_select(weir_codec_context *context, uint32_t codec, const floa
                  WEIR_E_CAPACITY);
     cr_assert_eq(got_k, 0);
   }
-  free(want);
-  free(got);
 }
 
 /* Star and var share topk's search, and how much it keeps. */
@@ -158,7 +155,7 @@ static void check_all(const weir_cpu_ops *cpu) {
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   weir_rng rng = weir_rng_of(7);
-  float *memory = malloc((100003 + 4) * sizeof *memory);
+  FREED float *memory = malloc((100003 + 4) * sizeof *memory);
   for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
     size_t n = size[s];
     size_t offset[6] = {0, n / 7, n / 7, n / 2, n / 2 + (n > 2), n};
@@ -174,7 +171,6 @@ static void check_all(const weir_cpu_ops *cpu) {
       }
     }
   }
-  free(memory);
   weir_codec_context_free(context);
   weir_cpu_force(NULL);
 }
@@ -188,7 +184,7 @@ Test(kernels_select, avx512_matches_sorting) { check_all(weir_cpu_avx512()); }
 /* A sample that misleads: what it sees is all small, or all large. */
 Test(kernels_select, misleading_samples) {
   enum { N = 100000 };
-  float *e = malloc(N * sizeof *e);
+  FREED float *e = malloc(N * sizeof *e);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   size_t offset[2] = {0, N};
@@ -205,14 +201,13 @@ Test(kernels_select, misleading_samples) {
     check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.004, "lump");
   }
   weir_codec_context_free(context);
-  free(e);
 }
 
 /* The last rounds of MSTopK's bisection matter when the border lies in a band about 2^-23 of the
  * largest wide, above the mean (half the elements are zero): rounds move in steps down to 2^-30. */
 Test(kernels_select, mstopk_takes_all_its_rounds) {
   enum { N = 20000 };
-  float *e = malloc(N * sizeof *e);
+  FREED float *e = malloc(N * sizeof *e);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   size_t offset[2] = {0, N};
@@ -224,7 +219,6 @@ Test(kernels_select, mstopk_takes_all_its_rounds) {
   check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.02, "one large");
   check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.2, "one large");
   weir_codec_context_free(context);
-  free(e);
 }
 
 /* What 30 rounds cannot tell apart lies in the order of its magnitudes here: 15 of 1000 are more
@@ -279,8 +273,8 @@ Test(kernels_select, mstopk_on_real_gradients) {
   const weir_status opened = weir_demo_open(&demo, 5, 0.05, 0.9);
   if (opened == WEIR_E_IO) cr_skip_test("no Fashion-MNIST here: %s", weir_last_error());
   cr_assert_eq(opened, WEIR_OK, "%s", weir_last_error());
-  uint32_t *index = malloc(demo.elements * sizeof *index);
-  uint32_t *exact = malloc(demo.elements * sizeof *exact);
+  FREED uint32_t *index = malloc(demo.elements * sizeof *index);
+  FREED uint32_t *exact = malloc(demo.elements * sizeof *exact);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   for (int step = 0; step <= 30; step++) {
@@ -291,8 +285,6 @@ Test(kernels_select, mstopk_on_real_gradients) {
     cr_assert_eq(weir_trainer_update(demo.trainer, NULL), WEIR_OK);
   }
   weir_codec_context_free(context);
-  free(index);
-  free(exact);
   weir_demo_close(&demo);
 }
 
@@ -318,9 +310,9 @@ static void expect_listings_thresholds(weir_codec_context *context, const float 
 /* On every input: the listing's thresholds, exactly k out, and 99 % of them among the k largest. */
 Test(kernels_select, mstopk_on_every_input) {
   enum { N = 40000 };
-  float *e = malloc(N * sizeof *e);
-  uint32_t *index = malloc(N * sizeof *index);
-  uint32_t *exact = malloc(N * sizeof *exact);
+  FREED float *e = malloc(N * sizeof *e);
+  FREED uint32_t *index = malloc(N * sizeof *index);
+  FREED uint32_t *exact = malloc(N * sizeof *exact);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   weir_rng rng = weir_rng_of(61);
@@ -332,7 +324,4 @@ Test(kernels_select, mstopk_on_every_input) {
     }
   }
   weir_codec_context_free(context);
-  free(e);
-  free(index);
-  free(exact);
 }

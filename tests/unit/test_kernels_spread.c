@@ -24,7 +24,7 @@ static void check_version(const weir_cpu_ops *cpu) {
   if (cpu == NULL) return;
   static const size_t words[] = {0, 1, 2, 3, 17, WORDS};
   weir_rng rng = weir_rng_of(3);
-  float *memory = aligned_alloc(64, (MOST + 64) * sizeof *memory);
+  FREED float *memory = aligned_alloc(64, (MOST + 64) * sizeof *memory);
   float want[MOST + 64], value[MOST + 16];
   uint64_t mask[WORDS];
   for (int round = 0; round < 5 * 6 * 8; round++) {
@@ -56,7 +56,6 @@ static void check_version(const weir_cpu_ops *cpu) {
     cr_assert_eq(used, next);
     cr_assert(memcmp(memory, want, sizeof want) == 0, "%s: round %d", cpu->name, round);
   }
-  free(memory);
 }
 
 Test(kernels_spread, scalar) { check_version(&weir_cpu_scalar); }
@@ -115,9 +114,9 @@ static void write_bits(size_t n, const uint32_t *index, size_t k, unsigned shift
 static void check_list(const weir_cpu_ops *cpu, weir_rng *rng, size_t n, const uint32_t *index,
                        size_t k, unsigned shift) {
   size_t bytes = elias_bytes(n, k, shift);
-  uint8_t *data = malloc(bytes);
-  uint8_t *want = malloc(bytes);
-  uint32_t *got = malloc(k * sizeof *got);
+  FREED uint8_t *data = malloc(bytes);
+  FREED uint8_t *want = malloc(bytes);
+  FREED uint32_t *got = malloc(k * sizeof *got);
   const weir_index_code code = {WEIR_INDEX_ELIAS, shift, bytes};
   weir_index_write(code, n, index, k, data);
   write_bits(n, index, k, shift, want);
@@ -134,9 +133,6 @@ static void check_list(const weir_cpu_ops *cpu, weir_rng *rng, size_t n, const u
   cr_assert(memcmp(got, index, k * sizeof *got) == 0, "%s: %zu of %zu, shift %u", cpu->name, k, n,
             shift);
   weir_cpu_force(NULL);
-  free(data);
-  free(want);
-  free(got);
 }
 
 static void check_lists(const weir_cpu_ops *cpu) {
@@ -214,11 +210,10 @@ static void check_all_masks(const weir_cpu_ops *cpu) {
     for (int c = 0; c < 3; c++) {
       cr_assert_leq(codes[c].bytes, sizeof data);
       weir_index_write(codes[c], n, index, k, data);
-      uint8_t *exact = malloc(codes[c].bytes);
+      FREED uint8_t *exact = malloc(codes[c].bytes);
       memcpy(exact, data, codes[c].bytes);
       const weir_index_reader list = {.code = codes[c], .data = exact, .n = n, .k = k};
       check_masks(&list, index, k, (unsigned)weir_rng_below(&rng, 16), steps[round / 2 % 4]);
-      free(exact);
     }
   }
   weir_cpu_force(NULL);

@@ -114,12 +114,11 @@ static void compress(weir_codec_context *context, const bench *b, uint32_t id, d
     return;
   }
   cr_assert_eq(codec->select(context, o->e, &b->layout, cr, o->index, N, &o->k), WEIR_OK);
-  float *value = malloc(o->k * sizeof *value);
+  FREED float *value = malloc(o->k * sizeof *value);
   weir_gather(o->e, o->index, o->k, value);
   cr_assert_eq(weir_wire_encode(N, o->index, value, o->k, WEIR_WIRE_AUTO_BF16, o->message, 8 * N,
                                 &o->bytes, NULL),
                WEIR_OK);
-  free(value);
   cr_assert_eq(weir_wire_decode_dense(context, o->message, o->bytes, N, o->to), WEIR_OK);
   cr_assert_eq(weir_wire_decode_add(context, o->message, o->bytes, N, o->to), WEIR_OK);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../held.h"
 #include "lab/trainer.h"
 #include "lab/trainer_state.h"
 #include "trainer_data.h"
@@ -78,7 +79,7 @@ Test(trainer, ranks_average_is_the_global_batch) {
   (void)weir_trainer_weights(whole, &count);
   double loss = 0, mean_loss = 0;
   cr_assert_eq(weir_trainer_backward(whole, &loss), WEIR_OK);
-  double *mean = calloc(count, sizeof *mean);
+  FREED double *mean = calloc(count, sizeof *mean);
   cr_assert(mean);
   for (int r = 0; r < 4; r++) {
     config.world_size = 4;
@@ -94,7 +95,6 @@ Test(trainer, ranks_average_is_the_global_batch) {
   cr_assert_float_eq(mean_loss, loss, 1e-6);
   for (size_t i = 0; i < count; i++)
     cr_assert_float_eq((double)weir_trainer_gradient(whole, 0)[i], mean[i], 1e-6);
-  free(mean);
   weir_trainer_free(whole);
   weir_dataset_free(&data);
 }
@@ -136,8 +136,8 @@ Test(trainer, restored_state_continues_bit_for_bit) {
   size_t count = 0;
   float *weights = weir_trainer_weights(t, &count), *momentum = weir_trainer_momentum(t, &count);
   const weir_state_hooks hooks = weir_trainer_hooks(t);
-  float *kept = malloc(2 * count * sizeof *kept);
-  void *position = malloc(hooks.bytes(hooks.user));
+  FREED float *kept = malloc(2 * count * sizeof *kept);
+  FREED void *position = malloc(hooks.bytes(hooks.user));
   cr_assert(kept && position);
   memcpy(kept, weights, count * sizeof *kept);
   memcpy(kept + count, momentum, count * sizeof *kept);
@@ -156,8 +156,6 @@ Test(trainer, restored_state_continues_bit_for_bit) {
   weir_trainer_weights_sha256(t, again);
   cr_assert_str_eq(again, once);
   cr_assert_str_neq(other, once);
-  free(kept);
-  free(position);
   weir_trainer_free(t);
   weir_dataset_free(&data);
 }
