@@ -74,7 +74,7 @@ static void weir_report_comparison_free(weir_report_comparison *c) {
 static weir_status weir_report_comparison_read(weir_report_comparison *c, const char *directory) {
   *c = (weir_report_comparison){0};
   weir_report_place place = {.file = "compare.json"};
-  JsonParser *parser = json_parser_new_immutable();
+  g_autoptr(JsonParser) parser = json_parser_new_immutable();
   JsonObject *root = weir_report_load(&place, parser, directory);
   if (root) {
     c->scenario = weir_report_text(&place, root, "scenario", WEIR_OPTIONAL);
@@ -88,7 +88,6 @@ static weir_status weir_report_comparison_read(weir_report_comparison *c, const 
     }
     if (!c->count) weir_report_refuse(&place, "'runs' is empty");
   }
-  g_object_unref(parser);
   if (place.status) weir_report_comparison_free(c);
   return place.status;
 }
@@ -433,11 +432,10 @@ weir_status weir_compare_report_write(const char *directory) {
   weir_status status = weir_report_comparison_read(&c, directory);
   if (status) return status;
   size_t count = 0;
-  weir_report_bucket *buckets = weir_report_buckets(&c, &count);
+  g_autofree weir_report_bucket *buckets = weir_report_buckets(&c, &count);
   g_autoptr(JsonBuilder) doc = json_builder_new();
   add_all(doc, &c, buckets, count);
   status = weir_page_write(doc, directory);
-  g_free(buckets);
   weir_report_comparison_free(&c);
   return status;
 }

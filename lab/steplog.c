@@ -62,14 +62,12 @@ static void append_row(GString *text, const weir_row *row) {
 }
 
 weir_status weir_steplog_write(const weir_steplog *log, const char *directory) {
-  GString *text = g_string_new(
+  g_autoptr(GString) text = g_string_new(
       "step,epoch,trial,plan,codec,cr,collective,compute_ms,compress_ms,comm_ms,overhead_ms,"
       "predicted_comm_ms,wire_bytes,gain,loss,latency_ms,bandwidth_gbps,set_latency_ms,"
       "set_bandwidth_gbps,elapsed_s,accuracy,goodput_gbps,test_loss\n");
   for (size_t i = 0; i < log->count; i++) append_row(text, &log->rows[i]);
-  const weir_status status = weir_out_write(directory, "steps.csv", text->str);
-  g_string_free(text, TRUE);
-  return status;
+  return weir_out_write(directory, "steps.csv", text->str);
 }
 
 /* The rows of a run that is under way, on the disk: DIR/.weir-steps.log.  A header, then a row and its
