@@ -246,17 +246,32 @@ Test(shrink, a_rank_that_thaws_tcp) { thaw(GROUP_TCP, false); }
 /* What the others have told it has come, and nobody has read it yet. */
 Test(shrink, a_rank_that_thaws_before_it_has_heard_tcp) { thaw(GROUP_TCP, true); }
 
+/* A rank has left, and this one finds it gone. */
+static weir_status misses(weir_transport *t, int lost) {
+  const weir_tag tag = {1, 1, 1, 0};
+  unsigned char byte = 0;
+  weir_recv recv = {lost, &byte, 1, 0, 0};
+  const weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
+  return status == WEIR_E_PEER ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+}
+
+/* Three are left, and hear each other. */
+static weir_status goes_on(weir_status status, weir_transport *next) {
+  if (status == WEIR_OK && next->size != 3)
+    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
+  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
+  if (next) next->ops->destroy(next);
+  return status;
+}
+
 /* Rank 1 comes too late for the others, is told so, and stays out however often it tries. */
 static weir_status late_body(weir_transport *t, void *user) {
   (void)user;
-  const weir_tag tag = {1, 1, 1, 0};
-  unsigned char byte = 0;
-  weir_recv recv = {3, &byte, 1, 0, 0};
   int kept[GROUP_MAX];
   weir_transport *next = NULL;
   if (t->rank == 3) return WEIR_OK; /* leaves */
-  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
-  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_status status = misses(t, 3);
+  if (status != WEIR_OK) return status;
   if (t->rank == 1) group_nap(3.0 * TIMEOUT_S);
   status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
   for (int again = 0; t->rank == 1 && again < 2 && status == WEIR_E_PEER; again++) {
@@ -286,45 +301,31 @@ Test(shrink, a_rank_that_comes_too_late_threads) { too_late(GROUP_THREADS); }
  * answers meanwhile: it is waited for. */
 static weir_status busy_body(weir_transport *t, void *user) {
   (void)user;
-  const weir_tag tag = {1, 1, 1, 0};
-  unsigned char byte = 0;
-  weir_recv recv = {3, &byte, 1, 0, 0};
   int kept[GROUP_MAX];
   weir_transport *next = NULL;
   if (t->rank == 3) return WEIR_OK; /* leaves */
-  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
-  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_status status = misses(t, 3);
+  if (status != WEIR_OK) return status;
   if (t->rank == 1) group_nap(1.4 * TIMEOUT_S);
   status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
-  if (status == WEIR_OK && next->size != 3)
-    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
-  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
-  if (next) next->ops->destroy(next);
-  return status;
+  return goes_on(status, next);
 }
 
 /* Rank 1 has tried on its own while the others were busy: its second attempt and their first are
  * one. */
 static weir_status hasty_body(weir_transport *t, void *user) {
   (void)user;
-  const weir_tag tag = {1, 1, 1, 0};
-  unsigned char byte = 0;
-  weir_recv recv = {3, &byte, 1, 0, 0};
   int kept[GROUP_MAX];
   weir_transport *next = NULL;
   if (t->rank == 3) return WEIR_OK; /* leaves */
-  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
-  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_status status = misses(t, 3);
+  if (status != WEIR_OK) return status;
   for (int early = 0; early < 2 && t->rank == 1; early++)
     if (t->ops->shrink(t, 0.1, &next, kept) != WEIR_E_PEER)
       return weir_fail(WEIR_E_INTERNAL, "one of four goes on alone");
   if (t->rank != 1) group_nap(0.8);
   status = t->ops->shrink(t, 2 * TIMEOUT_S, &next, kept);
-  if (status == WEIR_OK && next->size != 3)
-    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
-  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
-  if (next) next->ops->destroy(next);
-  return status;
+  return goes_on(status, next);
 }
 
 static void all_go_on(enum group_kind kind, weir_status (*body)(weir_transport *, void *)) {
@@ -341,15 +342,12 @@ static void stop(int signal) { (void)raise(signal == SIGALRM ? SIGSTOP : signal)
 
 static weir_status stopped_body(weir_transport *t, void *user) {
   (void)user;
-  const weir_tag tag = {1, 1, 1, 0};
   const struct itimerval soon = {.it_value = {.tv_usec = 200000}};
-  unsigned char byte = 0;
-  weir_recv recv = {3, &byte, 1, 0, 0};
   int kept[GROUP_MAX];
   weir_transport *next = NULL;
   if (t->rank == 3) return WEIR_OK; /* leaves */
-  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
-  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_status status = misses(t, 3);
+  if (status != WEIR_OK) return status;
   if (t->rank == 2) {
     (void)signal(SIGALRM, stop);
     (void)setitimer(ITIMER_REAL, &soon, NULL);
@@ -359,11 +357,7 @@ static weir_status stopped_body(weir_transport *t, void *user) {
   status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
   for (int again = 0; again < 2 && status >= WEIR_E_TIMEOUT; again++)
     status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
-  if (status == WEIR_OK && next->size != 3)
-    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
-  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
-  if (next) next->ops->destroy(next);
-  return status;
+  return goes_on(status, next);
 }
 
 static void stopped(enum group_kind kind) {
@@ -388,13 +382,10 @@ Test(shrink, a_rank_that_is_stopped_when_it_has_asked_shm) { stopped(GROUP_SHM);
 static weir_status leaving_body(weir_transport *t, void *user) {
   (void)user;
   const int before = group_descriptors();
-  const weir_tag tag = {1, 1, 1, 0};
-  unsigned char byte = 0;
-  weir_recv recv = {1, &byte, 1, 0, 0};
   int kept[GROUP_MAX];
   if (t->rank == 1) return WEIR_OK;
-  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
-  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_status status = misses(t, 1);
+  if (status != WEIR_OK) return status;
   weir_transport *next = NULL;
   status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
   if (status != WEIR_OK) return status;
