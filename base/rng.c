@@ -5,15 +5,19 @@
 
 static uint64_t rotl(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
 
-void weir_rng_seed(weir_rng *rng, uint64_t seed) {
+weir_rng weir_rng_of(uint64_t seed) {
+  weir_rng rng;
   for (int i = 0; i < 4; i++) {
     seed += UINT64_C(0x9e3779b97f4a7c15);
     uint64_t z = seed;
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    rng->s[i] = z ^ (z >> 31);
+    rng.s[i] = z ^ (z >> 31);
   }
+  return rng;
 }
+
+void weir_rng_seed(weir_rng *rng, uint64_t seed) { *rng = weir_rng_of(seed); }
 
 uint64_t weir_rng_next(weir_rng *rng) {
   uint64_t *s = rng->s;

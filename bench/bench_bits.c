@@ -18,8 +18,7 @@ static void check(weir_status status) {
 
 /* Weights of 2^10 to 2^20 elements and, behind each, a bias. */
 static void make_layout(size_t offset[LAYERS + 1], const char *names[LAYERS]) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   for (size_t t = 0; t < LAYERS; t++) {
     const double power = 10.0 + 10.0 * weir_rng_uniform(&rng);
     names[t] = t % 2 ? "bias" : "weight";
@@ -29,8 +28,7 @@ static void make_layout(size_t offset[LAYERS + 1], const char *names[LAYERS]) {
 
 /* Heavy tails, and layers whose norms differ by factors of some tens. */
 static void make_gradient(size_t layer, size_t n, float *e) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 100 + layer);
+  weir_rng rng = weir_rng_of(100 + layer);
   const float scale = (float)exp(1.5 * weir_rng_normal(&rng)) / sqrtf((float)n);
   for (size_t i = 0; i < n; i++) {
     const float x = (float)weir_rng_normal(&rng);

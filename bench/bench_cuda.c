@@ -54,9 +54,7 @@ static double median_ms(work_fn work, bench *b) {
   must(weir_cuda_wait(b->cuda));
   for (int i = 0; i < ROUNDS; i++) {
     double start = weir_now_s();
-    for (int q = 0; q < QUEUED; q++) {
-      must(work(b));
-    }
+    for (int q = 0; q < QUEUED; q++) must(work(b));
     must(weir_cuda_wait(b->cuda));
     ms[i] = 1e3 * (weir_now_s() - start) / QUEUED;
   }
@@ -145,11 +143,8 @@ enum { INPUTS = sizeof inputs / sizeof inputs[0] };
 /* Gaussians from a table, varied by a factor: drawing each would take longer than all the rest. */
 static void fill(bench *b, int input) {
   static float table[SEEDS];
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
-  for (size_t i = 0; i < SEEDS; i++) {
-    table[i] = (float)weir_rng_normal(&rng);
-  }
+  weir_rng rng = weir_rng_of(1);
+  for (size_t i = 0; i < SEEDS; i++) table[i] = (float)weir_rng_normal(&rng);
   for (size_t i = 0; i < b->n; i++) {
     float x = table[i % SEEDS] * (1.0F + (float)(i / SEEDS) * 1e-4F);
     switch (input) {
@@ -173,9 +168,7 @@ static void lay_out(bench *b) {
   size_t left = b->n;
   b->layout = (weir_layout){1, b->offset};
   b->offset[1] = b->n;
-  if (b->n < 10 * SHORT * SHORT_LENGTH) {
-    return;
-  }
+  if (b->n < 10 * SHORT * SHORT_LENGTH) return;
   b->layout.tensors = TENSORS;
   size_t weights = (TENSORS - SHORT) * (TENSORS - SHORT + 1) / 2; /* 1 + 2 + .. still to come */
   for (size_t t = 0; t < TENSORS; t++) {

@@ -51,8 +51,7 @@ static double step_ms(weir_cuda *cuda, const float *fresh, float *g, size_t n, b
 
 /* Gradients with the heavy tails that they have. */
 static void fill(float *g, size_t n) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   for (size_t i = 0; i < n; i++) {
     const float x = (float)(int32_t)(weir_rng_next(&rng) >> 32) / 2147483648.0F;
     g[i] = x * x * x;

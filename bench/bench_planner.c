@@ -69,8 +69,7 @@ static void fuse_all(const char *name, const weir_profile *p, uint64_t seed) {
   } networks[] = {
       {"10 Gbit/s", 2e-4, 2e-10}, {"100 Gbit/s", 1e-4, 2e-11}, {"1 Gbit/s", 1e-3, 2e-9}};
   double x[2][32], y[2][32];
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t k = 0; k < sizeof networks / sizeof *networks; k++) {
     char kind[64];
     const weir_curve h = {.fixed_s = 1e-4, .per_byte_s = 5e-12};
@@ -198,8 +197,7 @@ static void each(const char *path, int k,
 }
 
 int main(int argc, char **argv) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   (void)setvbuf(stdout, NULL, _IOLBF, 0);
   const size_t sizes[] = {161, 314, 2000};
   printf("fusion: weir_fusion_solve\n");

@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,7 +167,7 @@ static void *run_rank(void *argument) {
   static _Thread_local float w[N];
   weir_session *session = NULL;
   source from = {.tick = 0};
-  weir_rng_seed(&from.rng, (uint64_t)r->rank + 1);
+  from.rng = weir_rng_of((uint64_t)r->rank + 1);
   weir_status status = open_session(&session, r, w, &from);
   if (!status) status = weir_session_start(session);
   if (!status) status = train(r, session, w, &from);

@@ -3,7 +3,6 @@
  * every round.  A row that was slow at one size is looked at as well at the next: the fastest at
  * one end of the range is among the slowest at the other. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>

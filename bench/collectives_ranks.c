@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "collectives.h"
 #include "collectives/calibrate.h"
 #include "lab/topology.h"

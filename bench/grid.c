@@ -162,7 +162,7 @@ static int run_here(grid *g) {
 
 /* What earlier runs found, predicted anew. */
 static int report_files(char **path) {
-  grid_plan *plan = g_new0(grid_plan, GRID_PLANS);
+  g_autofree grid_plan *plan = g_new0(grid_plan, GRID_PLANS);
   int plans = 0, code = WEIR_EXIT_DONE;
   for (; *path && code == WEIR_EXIT_DONE; path++) {
     g_autofree char *error = NULL;
@@ -174,7 +174,6 @@ static int report_files(char **path) {
     plans += count;
   }
   if (code == WEIR_EXIT_DONE) weir_grid_report(plan, plans);
-  g_free(plan);
   return code;
 }
 

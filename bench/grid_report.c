@@ -175,7 +175,7 @@ static void print_clocks(const grid_plan *plan, int plans) {
 }
 
 void weir_grid_report(const grid_plan *plan, int plans) {
-  report *r = g_new0(report, 1);
+  g_autofree report *r = g_new0(report, 1);
   print_clocks(plan, plans);
   printf(
       "# error: |predicted/measured - 1|, %%: mean, with its sign, and worst\n"
@@ -193,5 +193,4 @@ void weir_grid_report(const grid_plan *plan, int plans) {
   printf("%-37s", "all");
   print_tally(&r->all);
   print_classes(r);
-  g_free(r);
 }

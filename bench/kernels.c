@@ -5,7 +5,6 @@
 #include "kernels.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"

@@ -41,8 +41,7 @@ static weir_status from_trainer(kernel_bench *b) {
 }
 
 weir_status weir_kernel_fill(kernel_bench *b, kernel_data data, const char **from) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 1 + (guint64)data);
+  weir_rng rng = weir_rng_of(1 + (guint64)data);
   *from = NULL;
   weir_status status = WEIR_OK;
   if (data == DATA_GRADIENT) {

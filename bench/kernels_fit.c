@@ -148,7 +148,7 @@ static void summarise(kernel_fits *fits, gsize most, series *s) {
 weir_status weir_kernel_fits(double cr, gsize most, double each_ms, int rounds, kernel_fits *out) {
   const weir_kernel_wanted wanted = {1, SIZE_MAX, WEIR_KERNEL_RUNS, 1e-3 * each_ms};
   weir_kernel_probe *probe = NULL;
-  series *s = g_new0(series, 1);
+  g_autofree series *s = g_new0(series, 1);
   *out = (kernel_fits){.cr = cr, .each_ms = each_ms, .rounds = rounds};
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++)
     out->codec[codec].plan = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
@@ -158,6 +158,5 @@ weir_status weir_kernel_fits(double cr, gsize most, double each_ms, int rounds, 
     status = alternate(out, &wanted, most, probe, s, round);
   if (status == WEIR_OK) summarise(out, most, s);
   weir_kernel_probe_free(probe);
-  g_free(s);
   return status;
 }

@@ -1,7 +1,6 @@
 /* Peers of the selections: what else selects the k largest of a gradient on one core. */
 #include <gio/gio.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,4 @@
 /* What `weir bench kernels` times. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"

@@ -91,7 +91,7 @@ static size_t shuffle(const weir_cache *c, uint64_t epoch) {
   size_t count = 0;
   weir_rng rng;
   const uint64_t seed = weir_hash(WEIR_HASH_INIT, &c->options.seed, sizeof c->options.seed);
-  weir_rng_seed(&rng, weir_hash(seed, &epoch, sizeof epoch));
+  rng = weir_rng_of(weir_hash(seed, &epoch, sizeof epoch));
   for (uint32_t i = 0; i < samples; i++) order[i] = i;
   for (uint32_t i = samples; i > 1; i--) {
     const uint32_t j = (uint32_t)weir_rng_below(&rng, i), swap = order[i - 1];

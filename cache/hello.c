@@ -1,7 +1,6 @@
 /* Who may connect: both ends prove that they know the cache's key, whoever connects first, so that
  * a stranger learns nothing to try keys on. */
 #include <endian.h>
-#include <string.h>
 
 #include "cache/cache.h"
 #include "collectives/transports/tcp.h"

@@ -3,13 +3,11 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/base.h"
-#include "base/log.h"
 #include "cache/cache.h"
 #include "collectives/transports/tcp.h"
 

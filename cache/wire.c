@@ -1,7 +1,6 @@
 #include "cache/wire.h"
 
 #include <endian.h>
-#include <string.h>
 
 #include "base/crc32c.h"
 

@@ -91,26 +91,23 @@ static void add_line(GString *to, const char *line, size_t length) {
 }
 
 static void replace(char **text, const char *what, const char *by) {
-  char **parts = g_strsplit(*text, what, -1);
+  g_auto(GStrv) parts = g_strsplit(*text, what, -1);
   g_free(*text);
   *text = g_strjoinv(by, parts);
-  g_strfreev(parts);
 }
 
 static void print_help(GOptionContext *context) {
-  char *text = g_option_context_get_help(context, TRUE, NULL);
+  g_autofree char *text = g_option_context_get_help(context, TRUE, NULL);
   replace(&text, "[OPTION…]", "[OPTIONS]");
   replace(&text, "Application Options:", "Options:");
   g_strchomp(text);
-  GString *page = g_string_new(NULL);
+  g_autoptr(GString) page = g_string_new(NULL);
   for (const char *line = text; *line;) {
     const size_t length = strcspn(line, "\n");
     add_line(page, line, length);
     line += length + (line[length] == '\n');
   }
   fputs(page->str, stdout);
-  g_string_free(page, TRUE);
-  g_free(text);
 }
 
 gboolean cli_parse(const cli_help *help, const GOptionEntry *entries, int *argc, char ***argv) {

@@ -55,7 +55,7 @@ typedef struct compare_request {
 /* --- arguments -------------------------------------------------------------------------------- */
 
 static gboolean parse_seeds(const char *text, compare_request *request) {
-  char **items = g_strsplit(text, ",", -1);
+  g_auto(GStrv) items = g_strsplit(text, ",", -1);
   gboolean good =
       *items || cli_refuse(command, "seeds", "''", "whole numbers with commas, e.g. 1,2,3");
   for (char **item = items; *item && good; item++) {
@@ -66,7 +66,6 @@ static gboolean parse_seeds(const char *text, compare_request *request) {
     else
       request->seeds[request->seed_count++] = seed;
   }
-  g_strfreev(items);
   return good;
 }
 
@@ -123,12 +122,11 @@ static int check_folders(const weir_comparison *comparison) {
 static int check_all(const compare_request *request, const weir_comparison *comparison) {
   if (check_folders(comparison)) return WEIR_EXIT_USAGE;
   for (size_t i = 0; i < comparison->count; i++) {
-    char *folder = g_build_filename(request->out, comparison->runs[i].folder, NULL);
+    g_autofree char *folder = g_build_filename(request->out, comparison->runs[i].folder, NULL);
     const weir_run_options options = options_of(request, &comparison->runs[i], folder);
     weir_run *run = NULL;
     const weir_status status = weir_run_prepare(&run, &options);
     weir_run_free(run);
-    g_free(folder);
     if (status) {
       fprintf(stderr, "weir compare: %s\n", weir_last_error());
       return WEIR_EXIT_USAGE;
@@ -138,7 +136,7 @@ static int check_all(const compare_request *request, const weir_comparison *comp
 }
 
 static weir_status run_one(const compare_request *request, weir_compared *compared) {
-  char *folder = g_build_filename(request->out, compared->folder, NULL);
+  g_autofree char *folder = g_build_filename(request->out, compared->folder, NULL);
   const weir_run_options options = options_of(request, compared, folder);
   weir_run *run = NULL;
   weir_status status = weir_run_prepare(&run, &options);
@@ -155,7 +153,6 @@ static weir_status run_one(const compare_request *request, weir_compared *compar
     }
   }
   weir_run_free(run);
-  g_free(folder);
   return status;
 }
 
@@ -166,7 +163,7 @@ static weir_status keep(const compare_request *request, weir_comparison *compari
 }
 
 static int finish(const compare_request *request, weir_comparison *comparison, gboolean json) {
-  char *text = NULL;
+  g_autofree char *text = NULL;
   size_t done = 0;
   for (size_t i = 0; i < comparison->count; i++)
     done += comparison->runs[i].state == WEIR_COMPARED_DONE;
@@ -184,7 +181,6 @@ static int finish(const compare_request *request, weir_comparison *comparison, g
             comparison->count);
   else if (done < comparison->count)
     fprintf(stderr, "weir compare: not every run was done; see above\n");
-  g_free(text);
   return code;
 }
 

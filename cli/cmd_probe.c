@@ -197,7 +197,7 @@ static void print_text(const arguments *a, const weir_session *session, const fi
 static int run(const arguments *a) {
   weir_session *session = NULL;
   weir_link link;
-  finding *all = g_new0(finding, a->ranks);
+  g_autofree finding *all = g_new0(finding, a->ranks);
   weir_status status = open_session(a, &session);
   if (status == WEIR_OK) status = measure(session, a, all, &link);
   if (status != WEIR_OK)
@@ -207,7 +207,6 @@ static int run(const arguments *a) {
   else
     print_text(a, session, all, &link);
   weir_session_free(session);
-  g_free(all);
   return status == WEIR_OK          ? WEIR_EXIT_DONE
          : status == WEIR_E_INVALID ? WEIR_EXIT_USAGE
                                     : WEIR_EXIT_FAILED;

@@ -7,10 +7,8 @@
 #include "lab/report.h"
 
 static gboolean holds(const char *directory, const char *name) {
-  char *path = g_build_filename(directory, name, NULL);
-  const gboolean there = g_file_test(path, G_FILE_TEST_IS_REGULAR);
-  g_free(path);
-  return there;
+  g_autofree char *path = g_build_filename(directory, name, NULL);
+  return g_file_test(path, G_FILE_TEST_IS_REGULAR);
 }
 
 /* What writes the page of such a folder; NULL: it is none of ours. */

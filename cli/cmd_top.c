@@ -1,10 +1,388 @@
 /* `weir top`: what the ranks of a running job are at. */
 #include <glib.h>
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "cli.h"
-#include "top.h"
+#include "json.h"
+#include "session/slow.h"
+#include "session/status.h"
+
+/* A rank that runs on this machine. */
+typedef struct top_here {
+  weir_status_block *block;
+  weir_status_facts facts;
+  int rank;
+  char phase[9];
+  double phase_s, waits_s; /* for how long */
+  guint waits;             /* ranks it waits for */
+  int peer[WEIR_LIVE_PEERS];
+} top_here;
+
+typedef struct top_job {
+  guint64 run, job_id;
+  GArray *here;           /* of top_here, by rank */
+  const top_here *teller; /* whose facts are shown: rank 0, if it is here */
+  weir_status_rank *row;  /* of all ranks, as the teller has them */
+  size_t rows;
+  int held_by; /* the rank at the end of the chain of those who wait; -1: none */
+} top_job;
+
+typedef enum top_found { TOP_ONE, TOP_NONE, TOP_MANY, TOP_ERROR } top_found;
+
+/* Finds a job's status blocks.  Nothing of a file is believed: weir_status_load checks the
+ * block, this file what the block says. */
+
+#define HELD_S 1.0 /* a wait that is worth a word */
+
+/* JOB-RANK-PID-SERIAL, as sessions name them (session/status_file.c). */
+static gboolean is_ours(const char *name) {
+  unsigned long long job;
+  int rank, pid, end = 0;
+  unsigned serial;
+  return sscanf(name, "%16llx-%d-%d-%u%n", &job, &rank, &pid, &serial, &end) == 4 && !name[end];
+}
+
+static double age_s(guint64 since_us) { return fmax(0, weir_now_s() - 1e-6 * (double)since_us); }
+
+static void read_live(top_here *h) {
+  weir_live *live = &h->block->live;
+  h->rank = atomic_load(&live->rank);
+  h->waits = MIN(atomic_load(&live->waits), WEIR_STATUS_RANKS);
+  h->phase_s = age_s(atomic_load(&live->phase_since_us));
+  h->waits_s = h->waits ? age_s(atomic_load(&live->wait_since_us)) : 0;
+  for (guint i = 0; i < WEIR_LIVE_PEERS; i++) h->peer[i] = atomic_load(&live->wait_peer[i]);
+  weir_status_phase(live, h->phase);
+}
+
+/* All ranks' blocks on this machine; NULL: there is no folder to look in. */
+static GArray *read_all(void) {
+  char folder[400];
+  if (weir_status_folder(folder, sizeof folder, false)) return NULL;
+  g_autoptr(GDir) directory = g_dir_open(folder, 0, NULL);
+  if (!directory) return NULL;
+  GArray *all = g_array_new(FALSE, TRUE, sizeof(top_here));
+  for (const char *name; (name = g_dir_read_name(directory));) {
+    g_autofree char *path = g_build_filename(folder, name, NULL);
+    top_here h = {.block = is_ours(name) ? weir_status_load(path) : NULL};
+    size_t rows;
+    if (!h.block) continue;
+    weir_status_rank none;
+    if (weir_status_read(h.block, &h.facts, &none, 0, &rows)) {
+      read_live(&h);
+      g_array_append_val(all, h);
+    } else {
+      free(h.block);
+    }
+  }
+  return all;
+}
+
+static guint64 run_of(const top_here *h) { return atomic_load(&h->block->run); }
+
+static int by_run_and_rank(gconstpointer a, gconstpointer b) {
+  const top_here *x = a, *y = b;
+  if (x->block->job_id != y->block->job_id) return x->block->job_id < y->block->job_id ? -1 : 1;
+  if (run_of(x) != run_of(y)) return run_of(x) < run_of(y) ? -1 : 1;
+  return x->rank - y->rank;
+}
+
+/* A run's folder holds the job's id, as `weir run` has written it. */
+static char *job_of_folder(const char *folder) {
+  g_autofree char *path = g_build_filename(folder, "job", NULL), *text = NULL;
+  gsize length = 0;
+  if (!g_file_get_contents(path, &text, &length, NULL) || length > 64) return NULL;
+  return g_strdup(g_strstrip(text));
+}
+
+/* As the list shows them: a job id in 16 digits, a run in 8; or a job id as the program set it. */
+static gboolean matches(const top_here *h, const char *wanted) {
+  char job[20], run[12], decimal[24];
+  g_snprintf(job, sizeof job, "%016" PRIx64, h->block->job_id);
+  g_snprintf(run, sizeof run, "%08" PRIx64, run_of(h) >> 32);
+  g_snprintf(decimal, sizeof decimal, "%" PRIu64, h->block->job_id);
+  return !strcmp(wanted, job) || !strcmp(wanted, run) || !strcmp(wanted, decimal);
+}
+
+static void drop(GArray *all, guint from, guint count) {
+  for (guint i = from; i < from + count; i++) free(g_array_index(all, top_here, i).block);
+  g_array_remove_range(all, from, count);
+}
+
+static void keep_wanted(GArray *all, const char *wanted) {
+  for (guint i = all->len; wanted && i-- > 0;)
+    if (!matches(&g_array_index(all, top_here, i), wanted)) drop(all, i, 1);
+}
+
+/* Those who have not met are of the run that their job has already, if it has one. */
+static gboolean same_run(const top_here *a, const top_here *b) {
+  return a->block->job_id == b->block->job_id && run_of(a) == run_of(b);
+}
+
+static char *list_runs(const GArray *all) {
+  GString *text = g_string_new("several jobs run; name one:");
+  for (guint i = 0; i < all->len; i++) {
+    const top_here *h = &g_array_index(all, top_here, i);
+    if (i > 0 && same_run(h, h - 1)) continue;
+    g_string_append_printf(text, "\n  %08" PRIx64 "  job %016" PRIx64 "  policy %s  plan %s",
+                           run_of(h) >> 32, h->block->job_id, h->facts.policy, h->facts.plan);
+  }
+  return g_string_free(text, FALSE);
+}
+
+/* NULL: the rank is not on this machine. --- one job
+ * --------------------------------------------------------------------------------- */
+static const top_here *top_rank(const top_job *job, int rank) {
+  for (guint i = 0; i < job->here->len; i++) {
+    const top_here *h = &g_array_index(job->here, top_here, i);
+    if (h->rank == rank) return h;
+  }
+  return NULL;
+}
+
+/* From whoever waits longest to whom it waits for, and so on, to one that waits for nobody, or that
+ * cannot be seen from here. */
+static int end_of_chain(const top_job *job) {
+  const top_here *at = NULL;
+  for (guint i = 0; i < job->here->len; i++) {
+    const top_here *h = &g_array_index(job->here, top_here, i);
+    if (h->waits > 0 && h->waits_s >= HELD_S && (!at || h->waits_s > at->waits_s)) at = h;
+  }
+  if (!at) return -1;
+  int rank = at->rank;
+  for (guint hops = 0; hops <= job->here->len && at && at->waits > 0; hops++) {
+    rank = at->peer[0];
+    at = top_rank(job, rank);
+  }
+  return at && at->waits > 0 ? -1 : rank; /* a circle: they wait for messages on their way */
+}
+
+static void complete(top_job *job) {
+  weir_status_facts facts;
+  job->teller = &g_array_index(job->here, top_here, 0);
+  for (guint i = 1; i < job->here->len; i++) {
+    const top_here *h = &g_array_index(job->here, top_here, i);
+    if (job->teller->rank != 0 && h->facts.steps > job->teller->facts.steps) job->teller = h;
+  }
+  job->run = run_of(job->teller);
+  job->job_id = job->teller->block->job_id;
+  job->row = g_new0(weir_status_rank, (gsize)job->teller->block->capacity);
+  if (!weir_status_read(job->teller->block, &facts, job->row, job->teller->block->capacity,
+                        &job->rows))
+    job->rows = 0;
+  job->held_by = end_of_chain(job);
+}
+
+static void top_forget(top_job *job) {
+  if (job->here) {
+    drop(job->here, 0, job->here->len);
+    g_array_free(job->here, TRUE);
+  }
+  g_free(job->row);
+  *job = (top_job){0};
+}
+
+/* The job that `wanted` names: a job id, a run's folder, NULL if there is but one.  Not TOP_ONE:
+ * *why says what there is instead, to be freed. */
+static top_found top_find(const char *wanted, top_job *job, char **why) {
+  g_autofree char *of_folder = NULL;
+  *job = (top_job){.here = read_all()};
+  *why = NULL;
+  if (wanted && g_file_test(wanted, G_FILE_TEST_IS_DIR)) {
+    wanted = of_folder = job_of_folder(wanted);
+    if (!wanted) {
+      *why = g_strdup("the folder holds no file `job`, as `weir run` writes it");
+      return TOP_ERROR;
+    }
+  }
+  if (job->here) keep_wanted(job->here, wanted);
+  if (!job->here || job->here->len == 0) {
+    *why = wanted ? g_strdup_printf("job %s does not run on this machine", wanted)
+                  : g_strdup("no job runs on this machine");
+    return TOP_NONE;
+  }
+  g_array_sort(job->here, by_run_and_rank);
+  const top_here *first = &g_array_index(job->here, top_here, 0);
+  if (!same_run(first, &g_array_index(job->here, top_here, job->here->len - 1))) {
+    *why = list_runs(job->here);
+    return TOP_MANY;
+  }
+  complete(job);
+  return TOP_ONE;
+}
+
+/* A job's ranks, as a table and as JSON. */
+
+static double since_s(const weir_status_facts *f) {
+  return f->steps > 0 ? fmax(0, weir_now_s() - f->time_s) : 0;
+}
+
+/* "2", "0 1 3", "0 1 2 3 and 12 more"; empty: for nobody. */
+static char *peers(const top_here *h) {
+  GString *text = g_string_new(NULL);
+  for (guint i = 0; h && i < h->waits && i < WEIR_LIVE_PEERS; i++)
+    g_string_append_printf(text, "%s%d", i ? " " : "", h->peer[i]);
+  if (h && h->waits > WEIR_LIVE_PEERS)
+    g_string_append_printf(text, " and %u more", h->waits - WEIR_LIVE_PEERS);
+  return g_string_free(text, FALSE);
+}
+
+/* --- table ----------------------------------------------------------------------------------- */
+
+static void print_head(const top_job *job) {
+  const weir_status_facts *f = &job->teller->facts;
+  char slow[160];
+  printf("job %016" PRIx64 "  run %08" PRIx64 "  policy %s  %s  %d ranks, %u here\n", job->job_id,
+         job->run >> 32, f->policy, f->transport, f->world_size, job->here->len);
+  printf("plan %s%s, for %" PRIu64 " steps; step %.1f ms, the last %.1f s ago; gain %.3f\n",
+         f->plan, f->trial ? " (on trial)" : "", f->plan_steps, 1e3 * f->step_s, since_s(f),
+         f->gain);
+  printf("network %.3f ms, %.3f Gbit/s\n", 1e3 * f->latency_s, 8e-9 * f->bandwidth_bytes_s);
+  if (f->decision[0]) printf("%s\n", f->decision);
+  weir_slow_say(&f->slow, slow, sizeof slow);
+  if (f->slow.rank >= 0) printf("%s\n", slow);
+  const top_here *held = job->held_by >= 0 ? top_rank(job, job->held_by) : NULL;
+  if (held)
+    printf("all wait for rank %d, which is in %s for %.1f s\n", held->rank, held->phase,
+           held->phase_s);
+  else if (job->held_by >= 0)
+    printf("all wait for rank %d\n", job->held_by);
+  if (f->failed) printf("the group has ended: %s\n", weir_status_name((weir_status)f->failed));
+}
+
+static void print_rank(const top_job *job, int rank) {
+  static const weir_status_rank unknown;
+  const weir_status_rank *row = (size_t)rank < job->rows ? &job->row[rank] : &unknown;
+  const top_here *h = top_rank(job, rank);
+  g_autofree char *waits = peers(h);
+  printf("%4d  %-8s %9.2f %9.2f %9.2f %9.2f %9.3f %8.3f  %s", rank, h ? h->phase : "elsewhere",
+         1e3 * row->compute_s, 1e3 * row->compress_s, 1e3 * row->comm_s, 1e3 * row->wait_s,
+         1e3 * row->latency_s, 8e-9 * row->bandwidth_bytes_s, waits);
+  if (h && h->waits > 0) printf(", %.2f s", h->waits_s);
+  printf("\n");
+}
+
+static int ranks_of(const top_job *job) {
+  int most = job->teller->facts.world_size;
+  for (guint i = 0; i < job->here->len; i++)
+    most = MAX(most, MIN(g_array_index(job->here, top_here, i).rank + 1, WEIR_STATUS_RANKS));
+  return most;
+}
+
+static void top_print_table(const top_job *job) {
+  print_head(job);
+  printf(
+      "rank  phase      compute  compress  exchange   waiting   latency     rate  waits for\n"
+      "                      ms        ms        ms        ms        ms   Gbit/s\n");
+  for (int r = 0; r < ranks_of(job); r++) print_rank(job, r);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------ */
+
+static const char *slow_name(guint kind) {
+  return kind == WEIR_SLOW_COMPUTE     ? "compute"
+         : kind == WEIR_SLOW_LATENCY   ? "latency"
+         : kind == WEIR_SLOW_BANDWIDTH ? "bandwidth"
+                                       : "";
+}
+
+static void add_flag(JsonBuilder *b, const char *name, gboolean value) {
+  json_builder_set_member_name(b, name);
+  json_builder_add_boolean_value(b, value);
+}
+
+/* null where nobody is. */
+static void add_rank(JsonBuilder *b, const char *name, int rank) {
+  json_builder_set_member_name(b, name);
+  if (rank >= 0)
+    json_builder_add_int_value(b, rank);
+  else
+    json_builder_add_null_value(b);
+}
+
+static void add_slow(JsonBuilder *b, const weir_slow_verdict *slow) {
+  char text[160];
+  json_builder_set_member_name(b, "slow");
+  if (slow->rank < 0) {
+    json_builder_add_null_value(b);
+    return;
+  }
+  weir_slow_say(slow, text, sizeof text);
+  json_builder_begin_object(b);
+  cli_json_whole(b, "rank", slow->rank);
+  cli_json_text(b, "what", slow_name(slow->kind));
+  cli_json_number(b, "ratio", slow->ratio);
+  cli_json_text(b, "text", text);
+  json_builder_end_object(b);
+}
+
+static void add_here(JsonBuilder *b, const top_here *h) {
+  add_flag(b, "here", h != NULL);
+  if (!h) return;
+  cli_json_whole(b, "pid", h->block->pid);
+  cli_json_whole(b, "step", (gint64)atomic_load(&h->block->live.step));
+  cli_json_text(b, "phase", h->phase);
+  cli_json_number(b, "phase_s", h->phase_s);
+  cli_json_list(b, "waits_for");
+  for (guint i = 0; i < h->waits && i < WEIR_LIVE_PEERS; i++)
+    json_builder_add_int_value(b, h->peer[i]);
+  json_builder_end_array(b);
+  cli_json_number(b, "waits_s", h->waits_s);
+}
+
+static void add_ranks(JsonBuilder *b, const top_job *job) {
+  cli_json_list(b, "ranks");
+  for (int r = 0; r < ranks_of(job); r++) {
+    json_builder_begin_object(b);
+    cli_json_whole(b, "rank", r);
+    if ((size_t)r < job->rows) {
+      const weir_status_rank *row = &job->row[r];
+      cli_json_number(b, "compute_ms", 1e3 * row->compute_s);
+      cli_json_number(b, "compress_ms", 1e3 * row->compress_s);
+      cli_json_number(b, "exchange_ms", 1e3 * row->comm_s);
+      cli_json_number(b, "wait_ms", 1e3 * row->wait_s);
+      cli_json_number(b, "latency_ms", 1e3 * row->latency_s);
+      cli_json_number(b, "bandwidth_gbps", 8e-9 * row->bandwidth_bytes_s);
+    }
+    add_here(b, top_rank(job, r));
+    json_builder_end_object(b);
+  }
+  json_builder_end_array(b);
+}
+
+static void top_print_json(const top_job *job) {
+  const weir_status_facts *f = &job->teller->facts;
+  g_autoptr(JsonBuilder) b = json_builder_new();
+  char id[20];
+  json_builder_begin_object(b);
+  g_snprintf(id, sizeof id, "%016" PRIx64, job->job_id);
+  cli_json_text(b, "job", id);
+  g_snprintf(id, sizeof id, "%08" PRIx64, job->run >> 32);
+  cli_json_text(b, "run", id);
+  cli_json_text(b, "policy", f->policy);
+  cli_json_text(b, "transport", f->transport);
+  cli_json_whole(b, "world_size", f->world_size);
+  cli_json_whole(b, "steps", (gint64)f->steps);
+  cli_json_number(b, "last_step_age_s", since_s(f));
+  cli_json_number(b, "step_ms", 1e3 * f->step_s);
+  cli_json_text(b, "plan", f->plan);
+  cli_json_whole(b, "plan_steps", (gint64)f->plan_steps);
+  add_flag(b, "trial", f->trial != 0);
+  cli_json_text(b, "decision", f->decision);
+  cli_json_number(b, "latency_ms", 1e3 * f->latency_s);
+  cli_json_number(b, "bandwidth_gbps", 8e-9 * f->bandwidth_bytes_s);
+  cli_json_number(b, "gain", f->gain);
+  cli_json_text(b, "ended", f->failed ? weir_status_name((weir_status)f->failed) : "");
+  add_slow(b, &f->slow);
+  add_rank(b, "held_up_by", job->held_by);
+  add_ranks(b, job);
+  cli_json_print(b);
+}
 
 static const char *const description =
     "JOB is a job id or a run as the list of several shows them, or the --out folder of a\n"

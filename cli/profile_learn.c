@@ -1,7 +1,6 @@
 /* From steps of all ranks to costs, predictions and a plan (see profile.h). */
 #include <glib.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

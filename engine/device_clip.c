@@ -1,6 +1,5 @@
 /* Clipping gradients on a device (session/clip.c), before they are handed in: queued on the
  * caller's stream. */
-#include "base/base.h"
 #include "engine/device.h"
 
 typedef struct run {

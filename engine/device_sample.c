@@ -1,6 +1,5 @@
 /* What the host wants to see of a gradient on a device (hooks sample and seen): parts of e come to
  * page-locked memory with the bucket's message, and nobody waits for them alone. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/base.h"

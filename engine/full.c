@@ -1,7 +1,6 @@
 /* Tensors that stay in full precision: a bucket of their own behind those of every plan. */
 #include <string.h>
 
-#include "base/base.h"
 #include "engine/backend.h"
 
 /* What a short sum takes is latency: the fewest rounds up to here. */

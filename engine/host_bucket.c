@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "engine/average.h"
 #include "engine/host.h"
 #include "engine/lowrank.h"

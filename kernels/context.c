@@ -6,17 +6,13 @@
 
 weir_status weir_codec_context_create(weir_codec_context **out) {
   *out = calloc(1, sizeof **out);
-  if (*out == NULL) {
-    return weir_fail(WEIR_E_NOMEM, "no memory for a codec's scratch");
-  }
+  if (*out == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a codec's scratch");
   weir_give_back(*out, sizeof **out); /* all zero: what is not used takes none */
   return WEIR_OK;
 }
 
 void weir_codec_context_free(weir_codec_context *context) {
-  if (context == NULL) {
-    return;
-  }
+  if (context == NULL) return;
   free(context->own_magnitude);
   free(context->own_position);
   free(context->bitmap);
@@ -67,17 +63,13 @@ static weir_status make_room(weir_codec_context *context, size_t candidates, siz
 
 weir_status weir_context_reserve(weir_codec_context *context, size_t candidates) {
   weir_ahead_forget(context); /* its list is where others will be */
-  if (context->capacity >= candidates && context->magnitude != NULL) {
-    return WEIR_OK;
-  }
+  if (context->capacity >= candidates && context->magnitude != NULL) return WEIR_OK;
   const size_t bytes = weir_context_room(candidates, context->pool != NULL);
   const size_t count = bytes / (sizeof(float) + sizeof(uint32_t));
   const bool lent = bytes <= context->lent_bytes;
   if (!lent && (context->own_capacity < candidates || context->own_magnitude == NULL)) {
     const weir_status status = make_room(context, candidates, count);
-    if (status != WEIR_OK) {
-      return status;
-    }
+    if (status != WEIR_OK) return status;
   }
   context->magnitude = lent ? context->lent : context->own_magnitude;
   context->position = lent ? (uint32_t *)context->lent + count : context->own_position;
@@ -86,13 +78,10 @@ weir_status weir_context_reserve(weir_codec_context *context, size_t candidates)
 }
 
 weir_status weir_context_bitmap(weir_codec_context *context, size_t words) {
-  if (words <= context->bitmap_words && context->bitmap != NULL) {
-    return WEIR_OK;
-  }
+  if (words <= context->bitmap_words && context->bitmap != NULL) return WEIR_OK;
   uint64_t *bitmap = malloc((words > 0 ? words : 1) * sizeof *bitmap);
-  if (bitmap == NULL) {
+  if (bitmap == NULL)
     return weir_fail(WEIR_E_NOMEM, "no memory for a bitmap of %zu elements", 64 * words);
-  }
   free(context->bitmap);
   context->bitmap = bitmap;
   context->bitmap_words = words;
@@ -101,14 +90,11 @@ weir_status weir_context_bitmap(weir_codec_context *context, size_t words) {
 
 weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept, size_t capacity) {
   size_t n = layout->offset[layout->tensors];
-  if (!(cr > 0.0 && cr <= 1.0)) {
+  if (!(cr > 0.0 && cr <= 1.0))
     return weir_fail(WEIR_E_INVALID, "compression ratio %g is not in (0, 1]", cr);
-  }
-  if (n > UINT32_MAX) {
+  if (n > UINT32_MAX)
     return weir_fail(WEIR_E_UNSUPPORTED, "%zu elements are more than 32-bit indices reach", n);
-  }
-  if (capacity < kept) {
+  if (capacity < kept)
     return weir_fail(WEIR_E_CAPACITY, "%zu indices do not fit into room for %zu", kept, capacity);
-  }
   return WEIR_OK;
 }

@@ -17,9 +17,7 @@ void weir_momentum_correct(const float *g, const float *u, float *next, size_t n
 }
 
 double weir_warmup_ratio(double cr, uint64_t step, uint64_t steps, unsigned stages, double first) {
-  if (stages == 0 || step >= steps) {
-    return cr;
-  }
+  if (stages == 0 || step >= steps) return cr;
   unsigned stage = (unsigned)((double)step / (double)steps * (double)stages);
   return fmax(cr, pow(first, (double)(stage + 1)));
 }

@@ -31,34 +31,25 @@ static weir_band fill_up(uint32_t high, uint32_t low, size_t above, size_t k) {
 static weir_status select_crowded(weir_codec_context *context, const float *e, size_t n, size_t k,
                                   uint32_t high, uint32_t low, uint32_t base, uint32_t *index) {
   const size_t above = weir_cpu()->count(e, n, high);
-  if (above < k && weir_cpu()->emit(e, n, fill_up(high, low, above, k), base, index) == k) {
+  if (above < k && weir_cpu()->emit(e, n, fill_up(high, low, above, k), base, index) == k)
     return WEIR_OK;
-  }
   return weir_topk_indices(context, e, n, k, base, index);
 }
 
 static weir_status select_tensor(weir_codec_context *context, const float *e, size_t n, size_t k,
                                  uint32_t base, uint32_t *index) {
-  if (!weir_listable(n, k)) {
-    return weir_topk_indices(context, e, n, k, base, index);
-  }
+  if (!weir_listable(n, k)) return weir_topk_indices(context, e, n, k, base, index);
   const size_t sampled = sampled_of(n);
   const weir_list_plan plan = weir_plan_list(n, k, sampled);
   const size_t rank = (size_t)ceil((double)k / (double)n * (double)sampled);
   weir_status status = weir_context_reserve(context, plan.room);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   weir_sample(e, n, sampled, context->magnitude);
   const uint32_t high = weir_kth_largest(context, context->magnitude, sampled, rank).bits;
   const uint32_t low = weir_kth_largest(context, context->magnitude, sampled, plan.rank).bits;
   const size_t count = weir_compact(context, e, n, low, context->capacity);
-  if (count == SIZE_MAX) {
-    return select_crowded(context, e, n, k, high, low, base, index);
-  }
-  if (count < k) {
-    return weir_topk_indices(context, e, n, k, base, index);
-  }
+  if (count == SIZE_MAX) return select_crowded(context, e, n, k, high, low, base, index);
+  if (count < k) return weir_topk_indices(context, e, n, k, base, index);
   const size_t above = weir_cpu()->count(context->magnitude, count, high);
   const weir_band band =
       above < k ? fill_up(high, low, above, k)

@@ -10,13 +10,9 @@ static void sample_sum(const weir_ahead_of *sum, const weir_layout *layout, floa
   size_t t = 0;
   for (size_t i = 0; i < WEIR_SAMPLE; i++) {
     size_t at = weir_sample_at(i, stretch, &state);
-    while (layout->offset[t + 1] <= at) {
-      t++;
-    }
+    while (layout->offset[t + 1] <= at) t++;
     float fed = sum->g[t][at - layout->offset[t]];
-    if (sum->u != NULL) {
-      fed += sum->momentum * sum->u[at];
-    }
+    if (sum->u != NULL) fed += sum->momentum * sum->u[at];
     sample[i] = fed + sum->r[at];
   }
 }
@@ -26,9 +22,7 @@ weir_status weir_ahead_begin(weir_codec_context *context, const weir_ahead_of *s
   const size_t n = layout->offset[layout->tensors];
   const size_t k = weir_topk_kept(layout, cr);
   weir_ahead_forget(context);
-  if (!weir_listable(n, k)) {
-    return WEIR_OK;
-  }
+  if (!weir_listable(n, k)) return WEIR_OK;
   uint32_t floor_bits = 0;
   weir_status status = weir_context_reserve(context, WEIR_SAMPLE);
   if (status == WEIR_OK) {

@@ -31,9 +31,8 @@ WEIR_NUMBER unsigned weir_elias_shift(uint64_t n, uint64_t k) {
   while (k > 0 && near < 31 && k << (near + 1) <= n) near++;
   unsigned best = near > 4 && k > 0 ? near - 4 : 0;
   if (k > 0 && near + 4 < end) end = near + 4;
-  for (unsigned shift = best + 1; shift < end; shift++) {
+  for (unsigned shift = best + 1; shift < end; shift++)
     best = weir_elias_bytes(n, k, shift) < weir_elias_bytes(n, k, best) ? shift : best;
-  }
   return best;
 }
 

@@ -11,9 +11,8 @@ weir_status weir_encoded_malformed(uint32_t codec, const char *what) {
 
 weir_status weir_encoded_begin(const weir_encoded *head, size_t n, size_t bound, void *out,
                                size_t capacity) {
-  if (n > UINT32_MAX) {
+  if (n > UINT32_MAX)
     return weir_fail(WEIR_E_UNSUPPORTED, "%zu elements are more than a message can hold", n);
-  }
   if (capacity < bound) {
     return weir_fail(WEIR_E_CAPACITY, "a message of %zu bytes does not fit into %zu", bound,
                      capacity);
@@ -27,13 +26,10 @@ weir_status weir_encoded_begin(const weir_encoded *head, size_t n, size_t bound,
 
 weir_status weir_encoded_open(uint32_t codec, const void *message, size_t bytes, size_t n,
                               weir_encoded *head) {
-  if (bytes < sizeof *head) {
-    return weir_encoded_malformed(codec, "shorter than its header");
-  }
+  if (bytes < sizeof *head) return weir_encoded_malformed(codec, "shorter than its header");
   memcpy(head, message, sizeof *head);
-  if (memcmp(head->magic, magic, sizeof magic) != 0 || head->zero != 0 || head->codec != codec) {
+  if (memcmp(head->magic, magic, sizeof magic) != 0 || head->zero != 0 || head->codec != codec)
     return weir_encoded_malformed(codec, "not such a message");
-  }
   return head->n == n ? WEIR_OK : weir_encoded_malformed(codec, "wrong number of elements");
 }
 
@@ -57,17 +53,13 @@ static walk start(const weir_layout *layout, size_t unit) {
 /* To the next unit; false after the last. */
 static bool next(walk *w) {
   w->at += w->count;
-  if (w->at >= w->n) {
-    return false;
-  }
+  if (w->at >= w->n) return false;
   w->number++;
   if (w->unit > 0) {
     w->count = w->n - w->at < w->unit ? w->n - w->at : w->unit;
     return true;
   }
-  while (w->layout->offset[w->tensor + 1] <= w->at) {
-    w->tensor++;
-  }
+  while (w->layout->offset[w->tensor + 1] <= w->at) w->tensor++;
   w->count = w->layout->offset[w->tensor + 1] - w->at;
   return true;
 }
@@ -81,9 +73,8 @@ static size_t message_bytes(const weir_layout *layout, size_t unit, unsigned bit
     n -= whole * unit;
     return total + (n > 0 ? scales * sizeof(float) + weir_codes_bytes(n, bits) : 0);
   }
-  for (walk w = start(layout, unit); next(&w);) {
+  for (walk w = start(layout, unit); next(&w);)
     total += scales * sizeof(float) + weir_codes_bytes(w.count, bits);
-  }
   return total;
 }
 
@@ -161,9 +152,7 @@ weir_status weir_units_encode(weir_codec_context *context, const weir_unit_forma
   *bytes = 0;
   weir_status status =
       weir_encoded_begin(&format->head, layout->offset[layout->tensors], bound, out, capacity);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   unit_shares all = {.format = format,
                      .head = format->head,
                      .layout = layout,
@@ -177,9 +166,7 @@ weir_status weir_units_encode(weir_codec_context *context, const weir_unit_forma
 }
 
 void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out) {
-  if (count % 8 != 0) {
-    memset(code + count, 0, 8 - count % 8);
-  }
+  if (count % 8 != 0) memset(code + count, 0, 8 - count % 8);
   weir_cpu()->pack(code, (count + 7) / 8, bits, out);
 }
 
@@ -196,9 +183,7 @@ static void decode_unit(const weir_unit_format *format, const weir_encoded *head
       continue;
     }
     format->decode(head, scale, code, part, value, false);
-    for (size_t i = 0; i < part; i++) {
-      to[done + i] -= value[i];
-    }
+    for (size_t i = 0; i < part; i++) to[done + i] -= value[i];
   }
 }
 
@@ -234,19 +219,14 @@ static weir_status check_units(unit_shares *all, const void *message, size_t byt
                                weir_pool *pool) {
   size_t n = all->layout->offset[all->layout->tensors];
   weir_status status = weir_encoded_open(all->format->head.codec, message, bytes, n, &all->head);
-  if (status != WEIR_OK) {
-    return status;
-  }
-  if (bytes != message_bytes(all->layout, all->head.unit, all->head.bits, all->format->scales)) {
+  if (status != WEIR_OK) return status;
+  if (bytes != message_bytes(all->layout, all->head.unit, all->head.bits, all->format->scales))
     return weir_encoded_malformed(all->head.codec, "wrong length");
-  }
   all->from = (const uint8_t *)message + sizeof all->head;
   share_units(all, pool);
   weir_pool_run(pool, check_part, all, all->parts);
   for (size_t part = 0; part < all->parts; part++) {
-    if (all->bad[part]) {
-      return weir_encoded_malformed(all->head.codec, "a scale out of range");
-    }
+    if (all->bad[part]) return weir_encoded_malformed(all->head.codec, "a scale out of range");
   }
   return WEIR_OK;
 }
@@ -257,9 +237,7 @@ weir_status weir_units_decode(weir_codec_context *context, const weir_unit_forma
   unit_shares all = {.format = format, .layout = layout, .to = to, .how = how};
   weir_pool *pool = context != NULL ? context->pool : NULL;
   weir_status status = check_units(&all, message, bytes, pool);
-  if (status == WEIR_OK) {
-    weir_pool_run(pool, decode_part, &all, all.parts);
-  }
+  if (status == WEIR_OK) weir_pool_run(pool, decode_part, &all, all.parts);
   return status;
 }
 

@@ -16,34 +16,24 @@ double weir_ef_subtract(float *e, const float *sent, size_t n) {
   double square = 0.0;
   for (size_t at = 0; at < n; at += BLOCK) {
     size_t part = n - at < BLOCK ? n - at : BLOCK;
-    for (size_t i = at; i < at + part; i++) {
-      e[i] -= sent[i];
-    }
+    for (size_t i = at; i < at + part; i++) e[i] -= sent[i];
     square += weir_sum_square(e + at, part);
   }
   return square;
 }
 
 void weir_gather(const float *e, const uint32_t *index, size_t k, float *value) {
-  for (size_t i = 0; i < k; i++) {
-    value[i] = e[index[i]];
-  }
+  for (size_t i = 0; i < k; i++) value[i] = e[index[i]];
 }
 
 void weir_scatter_zero(float *e, const uint32_t *index, size_t k) {
-  for (size_t i = 0; i < k; i++) {
-    e[index[i]] = 0.0F;
-  }
+  for (size_t i = 0; i < k; i++) e[index[i]] = 0.0F;
 }
 
 void weir_scatter_add(float *to, const uint32_t *index, const float *value, size_t k) {
-  for (size_t i = 0; i < k; i++) {
-    to[index[i]] += value[i];
-  }
+  for (size_t i = 0; i < k; i++) to[index[i]] += value[i];
 }
 
 void weir_scale(float *x, size_t n, float factor) {
-  for (size_t i = 0; i < n; i++) {
-    x[i] *= factor;
-  }
+  for (size_t i = 0; i < n; i++) x[i] *= factor;
 }

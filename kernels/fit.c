@@ -2,7 +2,6 @@
 #include "kernels/fit.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/base.h"
 #include "kernels/fit_run.h"
@@ -61,24 +60,19 @@ static const double far = 0.55;
 
 static size_t far_from_last(const weir_kernel_curve *curve) {
   size_t at = curve->knots - 2;
-  while (at > 0 && (double)curve->n[at] > far * (double)curve->n[curve->knots - 1]) {
-    at--;
-  }
+  while (at > 0 && (double)curve->n[at] > far * (double)curve->n[curve->knots - 1]) at--;
   return at;
 }
 
 weir_kernel_line weir_kernel_line_at(const weir_kernel_curve *curve, size_t n) {
   const size_t last = curve->knots - 1;
   size_t at = 1;
-  while (at < last && curve->n[at] < n) {
-    at++;
-  }
+  while (at < last && curve->n[at] < n) at++;
   const size_t before = n > curve->n[last] ? far_from_last(curve) : at - 1;
   double from = (double)curve->n[before];
   double beta = (curve->seconds[at] - curve->seconds[before]) / ((double)curve->n[at] - from);
-  if (n > curve->n[last] && beta <= 0.0) {
+  if (n > curve->n[last] && beta <= 0.0)
     return (weir_kernel_line){0.0, curve->seconds[last] / (double)curve->n[last]};
-  }
   return (weir_kernel_line){curve->seconds[before] - beta * from, beta};
 }
 
@@ -124,9 +118,7 @@ static bool affordable(const course *c, const knot *at, const struct size *size)
 static weir_status run_size(course *c, const knot *at, struct size *size) {
   const int runs = least(at->runs, c->wanted->runs);
   double compress, decode;
-  if ((at->extra || size->compress.count > 0) && !affordable(c, at, size)) {
-    return WEIR_OK;
-  }
+  if ((at->extra || size->compress.count > 0) && !affordable(c, at, size)) return WEIR_OK;
   const double start = weir_kernel_now(c->probe);
   const weir_status status =
       weir_kernel_time(c->probe, c->plan, at->n, at->warm_ups, runs, &compress, &decode);
@@ -157,12 +149,10 @@ static size_t used_of(const knot *sizes, size_t count, size_t to) {
 static weir_status run_sizes(course *c, const knot *sizes, size_t count) {
   weir_status status = WEIR_OK;
   size_t small = 0;
-  for (; status == WEIR_OK && small < count && sizes[small].n <= SMALL; small++) {
+  for (; status == WEIR_OK && small < count && sizes[small].n <= SMALL; small++)
     status = run_size(c, &sizes[small], &c->size[small]);
-  }
-  for (size_t i = count; status == WEIR_OK && i-- > small;) {
+  for (size_t i = count; status == WEIR_OK && i-- > small;)
     status = run_size(c, &sizes[i], &c->size[i]);
-  }
   return status;
 }
 
@@ -170,9 +160,7 @@ static weir_status fit_sizes(course *c, const knot *sizes, size_t count, weir_ke
   const size_t used = used_of(sizes, count, c->wanted->to);
   weir_status status = WEIR_OK;
   c->until = weir_kernel_now(c->probe) + c->wanted->each_s;
-  for (int pass = 0; status == WEIR_OK && pass < PASSES; pass++) {
-    status = run_sizes(c, sizes, used);
-  }
+  for (int pass = 0; status == WEIR_OK && pass < PASSES; pass++) status = run_sizes(c, sizes, used);
   for (size_t i = 0; status == WEIR_OK && i < used; i++) {
     const struct size *size = &c->size[i];
     if (size->compress.count > 0) {
@@ -189,9 +177,8 @@ static size_t find_large(double each_s, double touched, double cache, knot large
   size_t count = 0;
   for (size_t i = 0; i < SHARES; i++) {
     const double n = shares[i].of_cache * cache / touched;
-    if (n > 1.1 * (double)WEIR_KERNEL_FIT_MOST && n * slow_s <= each_s) {
+    if (n > 1.1 * (double)WEIR_KERNEL_FIT_MOST && n * slow_s <= each_s)
       large[count++] = (knot){(size_t)n / 1000 * 1000, shares[i].warm_ups, shares[i].runs, true};
-    }
   }
   return count;
 }
@@ -214,12 +201,8 @@ static size_t find_sizes(const course *c, knot sizes[MEASURED + SHARES]) {
   const size_t room = least_size(c->probe->most, room_for(each_s, c->cache));
   for (size_t i = 0; i < MEASURED + larger; i++) {
     knot next = i < MEASURED ? measured[i] : large[i - MEASURED];
-    if (i >= MEASURED && next.n > room && room > next.n / 3 * 2) {
-      next.n = room;
-    }
-    if (next.n <= room) {
-      sizes[count++] = next;
-    }
+    if (i >= MEASURED && next.n > room && room > next.n / 3 * 2) next.n = room;
+    if (next.n <= room) sizes[count++] = next;
   }
   return count;
 }
@@ -228,9 +211,7 @@ static size_t find_sizes(const course *c, knot sizes[MEASURED + SHARES]) {
 static size_t first_of(const knot *sizes, size_t count, size_t from) {
   size_t first = 0, before = 0;
   for (size_t i = 0; i < count; i++) {
-    if (sizes[i].extra) {
-      continue;
-    }
+    if (sizes[i].extra) continue;
     first = sizes[before].n <= from ? before : first;
     before = i;
   }
@@ -241,9 +222,7 @@ static size_t first_of(const knot *sizes, size_t count, size_t from) {
 static weir_status grow_scratch(weir_kernel_probe *probe) {
   const size_t most = probe->most < WEIR_KERNEL_FIT_MOST ? probe->most : WEIR_KERNEL_FIT_MOST;
   const size_t room = most / 2;
-  if (probe->context->capacity >= room) {
-    return WEIR_OK;
-  }
+  if (probe->context->capacity >= room) return WEIR_OK;
   const weir_status status = weir_context_reserve(probe->context, room);
   if (status == WEIR_OK) {
     memset(probe->context->magnitude, 0, room * sizeof(float));
@@ -254,9 +233,8 @@ static weir_status grow_scratch(weir_kernel_probe *probe) {
 
 weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
                             const weir_kernel_wanted *wanted, weir_kernel_cost *cost) {
-  if (wanted->runs < 1 || count < 1) {
+  if (wanted->runs < 1 || count < 1)
     return weir_fail(WEIR_E_INVALID, "%zu plans to fit in %d runs", count, wanted->runs);
-  }
   if (probe->most < WEIR_KERNEL_WINDOW) {
     return weir_fail(WEIR_E_INVALID, "%zu elements to fit on, not %zu", probe->most,
                      WEIR_KERNEL_WINDOW);
@@ -293,9 +271,7 @@ weir_plan weir_kernel_fit_plan(uint32_t codec, double cr, weir_wire_format wire)
   static const double widths[] = {4, 2, 1, 8, 16, 32};
   for (size_t i = 0; row->encode != NULL && i < sizeof widths / sizeof widths[0]; i++) {
     plan.cr = widths[i] / 32.0;
-    if (weir_plan_check(&plan) == WEIR_OK) {
-      break;
-    }
+    if (weir_plan_check(&plan) == WEIR_OK) break;
   }
   return plan;
 }
@@ -305,13 +281,10 @@ weir_status weir_kernel_fit_all(double cr, weir_wire_format wire, double each_s,
   const weir_kernel_wanted wanted = {1, SIZE_MAX, WEIR_KERNEL_RUNS, each_s};
   weir_plan plans[WEIR_CODEC_COUNT];
   weir_kernel_probe *probe = NULL;
-  for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
+  for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++)
     plans[codec] = weir_kernel_fit_plan(codec, cr, wire);
-  }
   weir_status status = weir_kernel_probe_create(&probe, weir_kernel_fit_room(each_s));
-  if (status == WEIR_OK) {
-    status = weir_kernel_fit(probe, plans, WEIR_CODEC_COUNT, &wanted, cost);
-  }
+  if (status == WEIR_OK) status = weir_kernel_fit(probe, plans, WEIR_CODEC_COUNT, &wanted, cost);
   weir_kernel_probe_free(probe);
   return status;
 }

@@ -60,17 +60,11 @@ double weir_kernel_last_cache(void) {
     long kilobytes = 0;
     (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
     FILE *file = fopen(path, "re");
-    if (file == NULL) {
-      continue;
-    }
-    if (fscanf(file, "%9ldK", &kilobytes) == 1 && 1024 * kilobytes > most) {
-      most = 1024 * kilobytes;
-    }
+    if (file == NULL) continue;
+    if (fscanf(file, "%9ldK", &kilobytes) == 1 && 1024 * kilobytes > most) most = 1024 * kilobytes;
     (void)fclose(file);
   }
-  if (most <= 0) {
-    most = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  }
+  if (most <= 0) most = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return most > 1 << 20 ? (double)most : (double)(32 << 20);
 }
 
@@ -139,15 +133,11 @@ static weir_status time_window(weir_kernel_probe *p, const weir_plan *plan, wind
   if (run.codec->dense) { /* where rounding's error goes */
     evict_floats(p->value);
   }
-  if (long_message(run.codec)) {
-    weir_kernel_evict(p->message, 2 * WEIR_KERNEL_WINDOW);
-  }
+  if (long_message(run.codec)) weir_kernel_evict(p->message, 2 * WEIR_KERNEL_WINDOW);
   double start = weir_kernel_now(p);
   weir_status status = weir_kernel_compress(&run);
   weir_kernel_put(&w->seconds[0], fmax(weir_kernel_since(p, start) - run.apart, 0.0));
-  if (long_message(run.codec)) {
-    weir_kernel_evict(p->message, run.bytes);
-  }
+  if (long_message(run.codec)) weir_kernel_evict(p->message, run.bytes);
   start = weir_kernel_now(p);
   status = status == WEIR_OK ? weir_kernel_decode(&run) : status;
   weir_kernel_put(&w->seconds[1], weir_kernel_since(p, start));
@@ -171,14 +161,11 @@ static weir_status time_windows(weir_kernel_probe *p, const weir_plan *plans, si
   weir_status status = WEIR_OK;
   weir_kernel_three t[COMMON] = {{0}};
   window_times *times = calloc(count, sizeof *times);
-  if (times == NULL) {
-    return weir_fail(WEIR_E_NOMEM, "no memory to time %zu codecs", count);
-  }
+  if (times == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to time %zu codecs", count);
   for (int round = 0; round < rounds && round < ROUNDS; round++) {
     time_common(p, t);
-    for (size_t i = 0; i < count && status == WEIR_OK; i++) {
+    for (size_t i = 0; i < count && status == WEIR_OK; i++)
       status = windowed[i] ? time_window(p, &plans[i], &times[i]) : WEIR_OK;
-    }
   }
   *c =
       (common){weir_kernel_middle(&t[ACCUMULATE]), weir_kernel_middle(&t[ACCUMULATE_WARM]),
@@ -206,15 +193,11 @@ static void complete(const weir_plan *plan, const common *c, const weir_kernel_c
   const double read = fmax(c->read - c->read_warm, 0.0);
   const double further = fmin(fmax(w->seconds[0] - in_cache, read), 2.0 * read);
   w->seconds[0] += c->accumulate + c->written + codec->rereads * further;
-  if (long_message(codec)) {
-    w->seconds[0] += w->bytes / floats * c->written;
-  }
+  if (long_message(codec)) w->seconds[0] += w->bytes / floats * c->written;
   if (codec->rounds || codec->low_rank) { /* error, e */
     w->seconds[0] += c->written;
   }
-  if (codec->encode != NULL || codec->low_rank || codec->rounds) {
-    w->seconds[1] += c->written;
-  }
+  if (codec->encode != NULL || codec->low_rank || codec->rounds) w->seconds[1] += c->written;
 }
 
 /* From the curve's last line to that through the window's time, whose fixed part is the same. */
@@ -231,9 +214,8 @@ static weir_status further_draw(weir_kernel_probe *p, const weir_plan *plan, siz
                                 double draw_m, double *seconds) {
   double draw = 0.0;
   *seconds = 0.0;
-  if (weir_codec_find(plan->codec)->draw == NULL || plan->cr * (double)n > (double)p->most) {
+  if (weir_codec_find(plan->codec)->draw == NULL || plan->cr * (double)n > (double)p->most)
     return WEIR_OK;
-  }
   const weir_status status = time_draw(p, plan, n, &draw);
   *seconds = fmax(draw - draw_m * (double)n / (double)m, 0.0);
   return status;
@@ -249,14 +231,10 @@ static size_t find_knots(size_t from, size_t to, double cache, size_t *n) {
   size_t knots = 0;
   for (size_t i = 0; i < SHARES; i++) {
     const size_t at = (size_t)(shares[i] * cache / WEIR_KERNEL_STEP_BYTES);
-    if (at <= from + from / 4 || (knots > 0 && n[knots - 1] >= to)) {
-      continue;
-    }
+    if (at <= from + from / 4 || (knots > 0 && n[knots - 1] >= to)) continue;
     n[knots++] = at;
   }
-  if (knots == 0) {
-    n[knots++] = 4 * from;
-  }
+  if (knots == 0) n[knots++] = 4 * from;
   return knots;
 }
 

@@ -40,19 +40,13 @@ static bool is_large(size_t bytes) { return bytes >= HUGE_PAGE / 2; }
 static size_t whole_pages(size_t bytes) { return (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE; }
 
 static void *allocate(size_t bytes) {
-  if (!is_large(bytes)) {
-    return calloc(bytes, 1);
-  }
+  if (!is_large(bytes)) return calloc(bytes, 1);
   const size_t whole = whole_pages(bytes);
   char *memory =
       mmap(NULL, whole + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    return NULL;
-  }
+  if (memory == MAP_FAILED) return NULL;
   const size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
-  if (before > 0) {
-    (void)munmap(memory, before);
-  }
+  if (before > 0) (void)munmap(memory, before);
   (void)munmap(memory + before + whole, HUGE_PAGE - before);
   (void)madvise(memory + before, whole, MADV_HUGEPAGE); /* without, it is only slower */
   return memory + before;
@@ -69,9 +63,7 @@ static void release(void *memory, size_t bytes) {
 /* Lest the first to write there pay for the pages. */
 static void touch(void *memory, size_t bytes) {
   volatile char *page = memory;
-  for (size_t i = 0; i < bytes; i += PAGE) {
-    page[i] = 0;
-  }
+  for (size_t i = 0; i < bytes; i += PAGE) page[i] = 0;
 }
 
 static void repeat(const float *drawn, size_t period, float *x, size_t n) {
@@ -84,11 +76,8 @@ static void repeat(const float *drawn, size_t period, float *x, size_t n) {
 /* Gradient and residual look like gradients. */
 static void fill(weir_kernel_probe *p) {
   float drawn[DRAWN];
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
-  for (size_t i = 0; i < DRAWN; i++) {
-    drawn[i] = 1e-3F * (float)weir_rng_normal(&rng);
-  }
+  weir_rng rng = weir_rng_of(1);
+  for (size_t i = 0; i < DRAWN; i++) drawn[i] = 1e-3F * (float)weir_rng_normal(&rng);
   repeat(drawn, DRAWN, p->g, p->most + SHIFT_MOST);
   repeat(drawn, DRAWN_RESIDUAL, p->r, p->most + SHIFT_MOST);
   touch(p->e, p->most * sizeof *p->e);
@@ -155,13 +144,10 @@ weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most) {
 }
 
 void weir_kernel_probe_free(weir_kernel_probe *probe) {
-  if (probe == NULL) {
-    return;
-  }
+  if (probe == NULL) return;
   void *const floats[] = {probe->g, probe->r, probe->e, probe->value, probe->sum, probe->index};
-  for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
+  for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++)
     release(floats[i], float_bytes(probe));
-  }
   release(probe->message, probe->room);
   weir_codec_context_free(probe->context);
   free(probe);
@@ -170,9 +156,7 @@ void weir_kernel_probe_free(weir_kernel_probe *probe) {
 #if defined(__x86_64__)
 void weir_kernel_evict(const void *from, size_t bytes) {
   const char *at = from;
-  for (size_t i = 0; i < bytes; i += LINE) {
-    _mm_clflush(at + i);
-  }
+  for (size_t i = 0; i < bytes; i += LINE) _mm_clflush(at + i);
   _mm_mfence();
 }
 #else
@@ -206,9 +190,7 @@ void weir_kernel_accumulate(weir_kernel_probe *probe, size_t n) {
 
 double weir_kernel_touched(const weir_plan *plan) {
   const weir_codec *codec = weir_codec_find(plan->codec);
-  if (codec->dense && !codec->rounds) {
-    return 12.0;
-  }
+  if (codec->dense && !codec->rounds) return 12.0;
   if (codec->rounds) { /* the message, and rounding's error */
     return WEIR_KERNEL_STEP_BYTES + sizeof(uint16_t) + sizeof(float);
   }
@@ -244,9 +226,7 @@ static void forget(weir_kernel_run *run) {
 static void compress_low_rank(weir_kernel_run *run) {
   const weir_kernel_probe *probe = run->probe;
   thin t;
-  if (!find_thin(run, &t)) {
-    return;
-  }
+  if (!find_thin(run, &t)) return;
   weir_powersgd_project(probe->e, t.rows, t.columns, probe->g, t.columns, t.rank, t.p);
   weir_powersgd_orthogonalise(t.p, t.rows, t.rank);
   forget(run);
@@ -262,9 +242,7 @@ static weir_status compress_selection(weir_kernel_run *run, const weir_layout *l
           ? run->codec->draw(p->context, layout, run->plan->cr, ++p->seed, p->index, p->most,
                              &run->k)
           : run->codec->select(p->context, p->e, layout, run->plan->cr, p->index, p->most, &run->k);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   weir_gather(p->e, p->index, run->k, p->value);
   weir_scatter_zero(p->e, p->index, run->k);
   return run->codec->shared_indices ? WEIR_OK
@@ -286,9 +264,7 @@ weir_status weir_kernel_compress(weir_kernel_run *run) {
     return weir_plan_encode(run->plan, p->context, p->e, &layout, 1, p->message, p->room,
                             &run->bytes);
   }
-  if (!run->codec->dense) {
-    return compress_selection(run, &layout);
-  }
+  if (!run->codec->dense) return compress_selection(run, &layout);
   if (run->codec->rounds) {
     weir_bf16_encode(p->e, run->k, (uint16_t *)(void *)p->message, p->value);
     run->bytes = 2 * run->k;
@@ -301,14 +277,12 @@ weir_status weir_kernel_decode(weir_kernel_run *run) {
   weir_kernel_probe *p = run->probe;
   thin t;
   if (run->codec->low_rank) {
-    if (find_thin(run, &t)) {
+    if (find_thin(run, &t))
       weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.rank, p->sum, false);
-    }
     return WEIR_OK;
   }
-  if (run->codec->encode != NULL) {
+  if (run->codec->encode != NULL)
     return run->codec->decode(p->context, p->message, run->bytes, &layout, p->sum, true);
-  }
   if (run->codec->rounds) {
     weir_bf16_decode((const uint16_t *)(const void *)p->message, run->k, p->sum);
   } else if (!run->codec->dense && run->codec->shared_indices) {
@@ -323,9 +297,7 @@ weir_status weir_kernel_decode(weir_kernel_run *run) {
 
 double weir_kernel_middle(const weir_kernel_three *three) {
   const double a = three->value[0], b = three->value[1], c = three->value[2];
-  if (three->count < 3) {
-    return three->count < 2 ? a : fmin(a, b);
-  }
+  if (three->count < 3) return three->count < 2 ? a : fmin(a, b);
   return fmax(fmin(a, b), fmin(fmax(a, b), c));
 }
 
@@ -344,12 +316,9 @@ weir_status weir_kernel_sample(weir_kernel_run *run, int batch[2], double second
   }
   seconds[0] = weir_kernel_since(run->probe, start) / times[0];
   start = weir_kernel_now(run->probe);
-  for (int i = 0; status == WEIR_OK && i < times[1]; i++) {
-    status = weir_kernel_decode(run);
-  }
+  for (int i = 0; status == WEIR_OK && i < times[1]; i++) status = weir_kernel_decode(run);
   seconds[1] = weir_kernel_since(run->probe, start) / times[1];
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 2; i++)
     batch[i] = batch[i] > 0 ? batch[i] : batch_for(run->probe, seconds[i]);
-  }
   return status;
 }

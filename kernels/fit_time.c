@@ -46,9 +46,8 @@ static weir_status time_runs(weir_kernel_run *run, int warm_ups, int runs, serie
 weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, size_t n,
                              int warm_ups, int runs, double *compress, double *decode) {
   series s;
-  if (n > probe->most) {
+  if (n > probe->most)
     return weir_fail(WEIR_E_INVALID, "%zu elements to time, and room for %zu", n, probe->most);
-  }
   if (runs < 1 || runs > WEIR_KERNEL_RUNS || warm_ups < 0) {
     return weir_fail(WEIR_E_INVALID, "%d runs after %d: expected 1 to %d after 0 or more", runs,
                      warm_ups, WEIR_KERNEL_RUNS);

@@ -20,13 +20,9 @@ static weir_status encode(weir_codec_context *context, const float *e, const wei
   static const weir_encoded head = {.codec = WEIR_CODEC_FP16, .bits = 16};
   size_t n = layout->offset[layout->tensors];
   *bytes = 0;
-  if (cr != 0.5) {
-    return weir_fail(WEIR_E_INVALID, "fp16 takes 16 bits, ratio 0.5, not %g", cr);
-  }
+  if (cr != 0.5) return weir_fail(WEIR_E_INVALID, "fp16 takes 16 bits, ratio 0.5, not %g", cr);
   weir_status status = weir_encoded_begin(&head, n, bound(layout, cr), out, capacity);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   weir_cpu()->fp16_encode(e, n, (uint8_t *)out + sizeof head);
   *bytes = sizeof head + 2 * n;
   return WEIR_OK;
@@ -38,12 +34,9 @@ static weir_status check(const void *message, size_t bytes, const weir_layout *l
   size_t n = layout->offset[layout->tensors];
   weir_status status = weir_encoded_open(WEIR_CODEC_FP16, message, bytes, n, &head);
   *peak = LARGEST;
-  if (status != WEIR_OK) {
-    return status;
-  }
-  if (head.bits != 16 || head.unit != 0 || head.mode != 0 || bytes != sizeof head + 2 * n) {
+  if (status != WEIR_OK) return status;
+  if (head.bits != 16 || head.unit != 0 || head.mode != 0 || bytes != sizeof head + 2 * n)
     return weir_encoded_malformed(WEIR_CODEC_FP16, "wrong header or length");
-  }
   return weir_cpu()->fp16_finite((const uint8_t *)message + sizeof head, n)
              ? WEIR_OK
              : weir_encoded_malformed(WEIR_CODEC_FP16, "a value that is not finite");
@@ -55,9 +48,7 @@ static weir_status decode(weir_codec_context *context, const void *message, size
   size_t n = layout->offset[layout->tensors];
   double peak;
   weir_status status = check(message, bytes, layout, &peak);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   weir_cpu()->fp16_decode((const uint8_t *)message + sizeof(weir_encoded), n, to, how);
   return WEIR_OK;
 }

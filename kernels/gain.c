@@ -46,13 +46,10 @@ static inline void put(bin *b, float x) {
 static void add_all(weir_gain_curve *curve, const float *e, size_t n) {
   size_t i = 0;
   for (; i + COPIES <= n; i += COPIES) {
-    for (size_t copy = 0; copy < COPIES; copy++) {
+    for (size_t copy = 0; copy < COPIES; copy++)
       put(&curve->bins[weir_magnitude(e[i + copy]) >> BIN_SHIFT][copy], e[i + copy]);
-    }
   }
-  for (; i < n; i++) {
-    put(&curve->bins[weir_magnitude(e[i]) >> BIN_SHIFT][i % COPIES], e[i]);
-  }
+  for (; i < n; i++) put(&curve->bins[weir_magnitude(e[i]) >> BIN_SHIFT][i % COPIES], e[i]);
 }
 
 /* --- every stride-th element, and all of the largest ------------------------------------------ */
@@ -66,9 +63,7 @@ static void add_all(weir_gain_curve *curve, const float *e, size_t n) {
 static size_t floor_of(const bin *seen, size_t count) {
   double left = (double)(count / LARGEST);
   size_t b = BINS;
-  while (b > 0 && seen[b - 1].count <= left) {
-    left -= seen[--b].count;
-  }
+  while (b > 0 && seen[b - 1].count <= left) left -= seen[--b].count;
   return b;
 }
 
@@ -77,9 +72,7 @@ static size_t floor_of(const bin *seen, size_t count) {
 size_t weir_gain_curve_stride(size_t n) {
   /* An odd stride does not fall in step with rows of a power of two. */
   size_t stride = (n + SAMPLES - 1) / SAMPLES;
-  if (stride < 1) {
-    stride = 1;
-  }
+  if (stride < 1) stride = 1;
   return stride % 2 == 0 ? stride + 1 : stride;
 }
 
@@ -112,9 +105,7 @@ static void add_sampled(weir_gain_curve *curve, const float *e, size_t n, size_t
   const size_t floor = floor_of(curve->seen, count);
   const double rest = (double)(n - add_largest(curve, e, n, floor));
   double below = 0.0;
-  for (size_t b = 0; b < floor; b++) {
-    below += curve->seen[b].count;
-  }
+  for (size_t b = 0; b < floor; b++) below += curve->seen[b].count;
   const double each = rest / below; /* never 0: half of a sample and more is below its floor */
   for (size_t b = 0; b < floor; b++) {
     curve->bins[b][0].count += curve->seen[b].count * each;

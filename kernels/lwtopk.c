@@ -5,9 +5,8 @@
 
 size_t weir_lwtopk_kept(const weir_layout *layout, double cr) {
   size_t kept = 0;
-  for (size_t t = 0; t < layout->tensors; t++) {
+  for (size_t t = 0; t < layout->tensors; t++)
     kept += weir_kept_of(layout->offset[t + 1] - layout->offset[t], cr);
-  }
   return kept;
 }
 

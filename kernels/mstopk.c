@@ -49,9 +49,8 @@ weir_status weir_mstopk_search(weir_codec_context *context, const float *e, size
   uint32_t max_bits = 0;
   weir_cpu()->abs_sum_max(e, n, &sum, &max_bits);
   weir_status status = weir_search(context, e, n, k + 1, found);
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK)
     *thresholds = bisect(sum / (double)n, (double)weir_float_of(max_bits), found->kth.bits, rounds);
-  }
   return status;
 }
 
@@ -62,9 +61,7 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
   weir_found found;
   weir_status status =
       weir_mstopk_search(context, e, n, k, WEIR_MSTOPK_ROUNDS, &thresholds, &found);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   /* Above border even if the caller broke the rule that e be finite: never more than k elements
    * reach band.high.  A short list holds everything from floor_bits up, and high > border >=
    * floor_bits. */
@@ -74,9 +71,8 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
   size_t reach = found.listed > 0 ? cpu->count(context->magnitude, found.listed, high)
                                   : cpu->count(e, n, high);
   weir_band band = {high, weir_bits_reaching(thresholds.lower), k - reach, k};
-  if ((double)band.quota > SLICE * (double)k) {
+  if ((double)band.quota > SLICE * (double)k)
     return weir_topk_indices(context, e, n, k, base, index);
-  }
   if (found.listed > 0 && band.low >= found.floor_bits) {
     (void)weir_emit_candidates(context, found.listed, band, base, index);
   } else {

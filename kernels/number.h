@@ -102,17 +102,11 @@ WEIR_NUMBER uint32_t weir_bits_reaching(double threshold) {
  * within 4 units in the last place of it, so that 0.29 * 100 gives 29 although the product of the
  * nearest doubles is 28.999999999999996. */
 WEIR_NUMBER size_t weir_kept_of(size_t n, double cr) {
-  if (n == 0 || cr >= 1.0) {
-    return n;
-  }
+  if (n == 0 || cr >= 1.0) return n;
   double product = cr * (double)n;
   double whole = nearbyint(product);
-  if (fabs(product - whole) > 4.0 * DBL_EPSILON * product) {
-    whole = floor(product);
-  }
-  if (!(cr > 0.0) || whole < 1.0) {
-    return 1;
-  }
+  if (fabs(product - whole) > 4.0 * DBL_EPSILON * product) whole = floor(product);
+  if (!(cr > 0.0) || whole < 1.0) return 1;
   return whole < (double)n ? (size_t)whole : n;
 }
 

@@ -31,9 +31,7 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
     size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
     weir_cpu()->signs(x + done, part, code);
     add_sums(x + done, part, sum);
-    for (size_t i = 0; i < part; i++) {
-      negative += code[i];
-    }
+    for (size_t i = 0; i < part; i++) negative += code[i];
     weir_codes_write(code, part, 1, codes + done / 8);
   }
   scale[0] = negative < count ? (float)(sum[0] / (double)(count - negative)) : 0.0F;

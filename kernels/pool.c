@@ -30,9 +30,7 @@ static void take_parts(weir_pool *pool) {
     (void)pthread_mutex_unlock(&pool->lock);
     work(argument, part);
     (void)pthread_mutex_lock(&pool->lock);
-    if (++pool->done == pool->parts) {
-      (void)pthread_cond_signal(&pool->ended);
-    }
+    if (++pool->done == pool->parts) (void)pthread_cond_signal(&pool->ended);
   }
 }
 
@@ -41,9 +39,7 @@ static void *serve(void *argument) {
   (void)pthread_mutex_lock(&pool->lock);
   while (!pool->quit) {
     take_parts(pool);
-    if (!pool->quit) {
-      (void)pthread_cond_wait(&pool->begun, &pool->lock);
-    }
+    if (!pool->quit) (void)pthread_cond_wait(&pool->begun, &pool->lock);
   }
   (void)pthread_mutex_unlock(&pool->lock);
   return NULL;
@@ -69,19 +65,11 @@ weir_status weir_pool_create(weir_pool **out, unsigned threads) {
                      WEIR_POOL_MOST);
   }
   weir_pool *pool = calloc(1, sizeof *pool);
-  if (pool == NULL) {
-    return weir_fail(WEIR_E_NOMEM, "no memory for the threads of codecs");
-  }
+  if (pool == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the threads of codecs");
   pool->threads = threads;
-  if (pthread_mutex_init(&pool->lock, NULL) != 0) {
-    goto no_lock;
-  }
-  if (pthread_cond_init(&pool->begun, NULL) != 0) {
-    goto no_begun;
-  }
-  if (pthread_cond_init(&pool->ended, NULL) != 0) {
-    goto no_ended;
-  }
+  if (pthread_mutex_init(&pool->lock, NULL) != 0) goto no_lock;
+  if (pthread_cond_init(&pool->begun, NULL) != 0) goto no_begun;
+  if (pthread_cond_init(&pool->ended, NULL) != 0) goto no_ended;
   if (!start_all(pool)) {
     weir_pool_free(pool);
     return weir_fail(WEIR_E_NOMEM, "%u threads for codecs cannot be started", threads);
@@ -99,16 +87,12 @@ no_lock:
 }
 
 void weir_pool_free(weir_pool *pool) {
-  if (pool == NULL) {
-    return;
-  }
+  if (pool == NULL) return;
   (void)pthread_mutex_lock(&pool->lock);
   pool->quit = true;
   (void)pthread_cond_broadcast(&pool->begun);
   (void)pthread_mutex_unlock(&pool->lock);
-  for (unsigned i = 0; i < pool->started; i++) {
-    (void)pthread_join(pool->thread[i], NULL);
-  }
+  for (unsigned i = 0; i < pool->started; i++) (void)pthread_join(pool->thread[i], NULL);
   (void)pthread_cond_destroy(&pool->ended);
   (void)pthread_cond_destroy(&pool->begun);
   (void)pthread_mutex_destroy(&pool->lock);
@@ -127,9 +111,7 @@ static bool begin(weir_pool *pool, weir_part_fn *work, void *argument, size_t pa
     pool->taken = pool->done = 0;
     (void)pthread_cond_broadcast(&pool->begun);
     take_parts(pool);
-    while (pool->done < pool->parts) {
-      (void)pthread_cond_wait(&pool->ended, &pool->lock);
-    }
+    while (pool->done < pool->parts) (void)pthread_cond_wait(&pool->ended, &pool->lock);
     pool->busy = false;
   }
   (void)pthread_mutex_unlock(&pool->lock);
@@ -137,12 +119,8 @@ static bool begin(weir_pool *pool, weir_part_fn *work, void *argument, size_t pa
 }
 
 void weir_pool_run(weir_pool *pool, weir_part_fn *work, void *argument, size_t parts) {
-  if (pool != NULL && pool->threads > 1 && parts > 1 && begin(pool, work, argument, parts)) {
-    return;
-  }
-  for (size_t part = 0; part < parts; part++) {
-    work(argument, part);
-  }
+  if (pool != NULL && pool->threads > 1 && parts > 1 && begin(pool, work, argument, parts)) return;
+  for (size_t part = 0; part < parts; part++) work(argument, part);
 }
 
 size_t weir_pool_parts(const weir_pool *pool, size_t n) {

@@ -39,9 +39,7 @@
 size_t weir_powersgd_rank(double cr) { return (size_t)(cr * WEIR_POWERSGD_RANK_MAX); }
 
 bool weir_powersgd_thins(size_t rows, size_t numel, size_t rank) {
-  if (rows < 2 || numel / rows < 2) {
-    return false;
-  }
+  if (rows < 2 || numel / rows < 2) return false;
   return rank * (rows + numel / rows) < numel;
 }
 
@@ -56,11 +54,8 @@ size_t weir_powersgd_kept(const weir_layout *layout, const size_t *rows, size_t 
 }
 
 void weir_powersgd_draw(float *q, size_t n, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
-  for (size_t i = 0; i < n; i++) {
-    q[i] = (float)weir_rng_normal(&rng);
-  }
+  weir_rng rng = weir_rng_of(seed);
+  for (size_t i = 0; i < n; i++) q[i] = (float)weir_rng_normal(&rng);
 }
 
 void weir_powersgd_project(const float *m, size_t rows, size_t columns, const float *q,
@@ -74,9 +69,8 @@ void weir_powersgd_orthogonalise(float *p, size_t rows, size_t rank) {
     float *column = p + k * rows;
     double whole = cpu->dot(column, column, rows);
     for (size_t pass = 0; pass < 2; pass++) {
-      for (size_t j = 0; j < k; j++) {
+      for (size_t j = 0; j < k; j++)
         cpu->add_scaled(p + j * rows, -(float)cpu->dot(p + j * rows, column, rows), rows, column);
-      }
     }
     double left = cpu->dot(column, column, rows);
     if (!isfinite(whole) || !(left > INDEPENDENT * INDEPENDENT * whole)) {
@@ -84,9 +78,7 @@ void weir_powersgd_orthogonalise(float *p, size_t rows, size_t rank) {
       continue;
     }
     double factor = 1.0 / sqrt(left);
-    for (size_t i = 0; i < rows; i++) {
-      column[i] = (float)((double)column[i] * factor);
-    }
+    for (size_t i = 0; i < rows; i++) column[i] = (float)((double)column[i] * factor);
   }
 }
 
@@ -102,13 +94,9 @@ void weir_powersgd_expand(const float *p, size_t rows, const float *q, size_t co
 
 bool weir_powersgd_normalise(const float *q, size_t n, float *to) {
   double square = weir_cpu()->dot(q, q, n);
-  if (!(square > 0.0) || !isfinite(square)) {
-    return false;
-  }
+  if (!(square > 0.0) || !isfinite(square)) return false;
   double factor = 1.0 / sqrt(square);
-  for (size_t i = 0; i < n; i++) {
-    to[i] = (float)((double)q[i] * factor);
-  }
+  for (size_t i = 0; i < n; i++) to[i] = (float)((double)q[i] * factor);
   return true;
 }
 

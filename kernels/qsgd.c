@@ -103,16 +103,11 @@ static void encode_buckets(const weir_unit_format *format, const float *x, size_
     size_t part = units - done < together ? units - done : together;
     weir_grid grid[TOGETHER];
     float scale[TOGETHER][WEIR_SCALES_MAX];
-    for (size_t i = 0; i < part; i++) {
-      grid[i] = fit(head, x + i * bucket, bucket, scale[i]);
-    }
+    for (size_t i = 0; i < part; i++) grid[i] = fit(head, x + i * bucket, bucket, scale[i]);
     for (size_t i = 0; i < part; i++, x += bucket, out += weir_codes_bytes(bucket, head->bits)) {
-      for (size_t s = 0; s < format->scales; s++, out += sizeof(float)) {
+      for (size_t s = 0; s < format->scales; s++, out += sizeof(float))
         memcpy(out, &scale[i][s], sizeof(float));
-      }
-      if (together > 1) {
-        fetch_all(x, 2 * TOGETHER_ELEMENTS, bucket);
-      }
+      if (together > 1) fetch_all(x, 2 * TOGETHER_ELEMENTS, bucket);
       encode_codes(head, grid[i], x, bucket, weir_unit_key(seed, first + done + i), out);
     }
   }
@@ -209,9 +204,8 @@ weir_status weir_plan_encode(const weir_plan *plan, weir_codec_context *context,
                              const weir_layout *layout, uint64_t seed, void *out, size_t capacity,
                              size_t *bytes) {
   const weir_codec *codec = weir_codecs[plan->codec];
-  if (codec->qsgd == NULL) {
+  if (codec->qsgd == NULL)
     return codec->encode(context, e, layout, plan->cr, seed, out, capacity, bytes);
-  }
   return encode_with(context, e, layout->offset[layout->tensors],
                      options_of(*codec->qsgd, plan->cr, plan->bucket_log2), seed, out, capacity,
                      bytes);
@@ -252,12 +246,9 @@ static weir_status open_message(const void *message, size_t bytes, const weir_la
   weir_encoded head;
   weir_status status =
       weir_encoded_open(WEIR_CODEC_QSGD, message, bytes, layout->offset[layout->tensors], &head);
-  if (status != WEIR_OK) {
-    return status;
-  }
-  if (!good(head.bits, head.unit) || head.mode > (MODE_L2 | MODE_NEAREST)) {
+  if (status != WEIR_OK) return status;
+  if (!good(head.bits, head.unit) || head.mode > (MODE_L2 | MODE_NEAREST))
     return weir_encoded_malformed(WEIR_CODEC_QSGD, "unknown bits, bucket or mode");
-  }
   *format = format_of(head.bits, head.unit, head.mode);
   return WEIR_OK;
 }

@@ -2,7 +2,6 @@
  * 2018).  k = max(1, floor(c*n)), and every set of k indices is equally likely.  All ranks draw
  * from the same seed and hence the same set, so that values go through an all-reduce and no index
  * ever travels. */
-#include "base/base.h"
 #include "kernels/internal.h"
 
 /* Mark count different elements out of n >= 2 count: a draw that hits a mark is drawn again, twice
@@ -27,12 +26,8 @@ static weir_status draw(weir_codec_context *context, const weir_layout *layout, 
   weir_status status = weir_select_check(layout, cr, kept, capacity);
   const bool lent = context->lent != NULL && words * sizeof(uint64_t) <= context->lent_bytes &&
                     (uintptr_t)context->lent % _Alignof(uint64_t) == 0;
-  if (status == WEIR_OK && !lent) {
-    status = weir_context_bitmap(context, words);
-  }
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status == WEIR_OK && !lent) status = weir_context_bitmap(context, words);
+  if (status != WEIR_OK) return status;
   uint64_t *bitmap = lent ? context->lent : context->bitmap;
   /* The smaller part is drawn, kept or left out. */
   bool out = kept > n / 2;
@@ -41,12 +36,9 @@ static weir_status draw(weir_codec_context *context, const weir_layout *layout, 
   size_t taken = 0;
   for (size_t w = 0; w < words; w++) {
     uint64_t left = out ? ~bitmap[w] : bitmap[w];
-    if (w == n / 64) {
-      left &= (UINT64_C(1) << n % 64) - 1;
-    }
-    for (; left != 0; left &= left - 1) {
+    if (w == n / 64) left &= (UINT64_C(1) << n % 64) - 1;
+    for (; left != 0; left &= left - 1)
       index[taken++] = (uint32_t)(64 * w + (uint64_t)__builtin_ctzll(left));
-    }
   }
   *k = taken;
   return WEIR_OK;

@@ -32,18 +32,14 @@ static void count_digits(uint32_t (*histogram)[COPIES], const float *x, size_t n
   } else {
     for (size_t i = 0; i < n; i++) {
       uint32_t bits = weir_magnitude(x[i]);
-      if (bits >> above == prefix) {
-        histogram[(bits >> d.shift) & mask][i % COPIES]++;
-      }
+      if (bits >> above == prefix) histogram[(bits >> d.shift) & mask][i % COPIES]++;
     }
   }
 }
 
 static uint32_t counted(const uint32_t counter[COPIES]) {
   uint32_t sum = 0;
-  for (size_t copy = 0; copy < COPIES; copy++) {
-    sum += counter[copy];
-  }
+  for (size_t copy = 0; copy < COPIES; copy++) sum += counter[copy];
   return sum;
 }
 
@@ -82,9 +78,7 @@ void weir_sample(const float *e, size_t n, size_t count, float *sample) {
       at[j] = weir_sample_at(i + j, stretch, &state);
       __builtin_prefetch(e + at[j]);
     }
-    for (size_t j = 0; j < part; j++) {
-      sample[i + j] = e[at[j]];
-    }
+    for (size_t j = 0; j < part; j++) sample[i + j] = e[at[j]];
   }
 }
 
@@ -107,9 +101,7 @@ weir_status weir_list_floor(weir_codec_context *context, size_t n, size_t k, uin
 }
 
 size_t weir_select_room(const weir_codec *codec, size_t n, size_t k, bool threads) {
-  if (codec->select == NULL || !weir_listable(n, k)) {
-    return 0;
-  }
+  if (codec->select == NULL || !weir_listable(n, k)) return 0;
   const size_t count =
       codec->listed != NULL ? codec->listed(n, k) : weir_plan_list(n, k, WEIR_SAMPLE).room;
   return weir_context_room(count, threads);
@@ -198,16 +190,12 @@ void weir_emit_found(const weir_codec_context *context, const float *e, size_t n
 weir_status weir_topk_indices(weir_codec_context *context, const float *e, size_t n, size_t k,
                               uint32_t base, uint32_t *index) {
   if (k == n) {
-    for (size_t i = 0; i < n; i++) {
-      index[i] = base + (uint32_t)i;
-    }
+    for (size_t i = 0; i < n; i++) index[i] = base + (uint32_t)i;
     return WEIR_OK;
   }
   weir_found found;
   weir_status status = weir_search(context, e, n, k, &found);
-  if (status == WEIR_OK) {
-    weir_emit_found(context, e, n, k, &found, base, index);
-  }
+  if (status == WEIR_OK) weir_emit_found(context, e, n, k, &found, base, index);
   return status;
 }
 

@@ -117,28 +117,20 @@ weir_status weir_sidco_threshold(weir_codec_context *context, const float *e, si
   for (bool first = true;; first = false) {
     bool last = left > STAGE_SHARE * STAGE_SHARE;
     eta = stage(x, count, eta, last ? left : STAGE_SHARE, fit, first);
-    if (!usable(eta)) {
-      return WEIR_OK;
-    }
-    if (last) {
-      break;
-    }
+    if (!usable(eta)) return WEIR_OK;
+    if (last) break;
     left /= STAGE_SHARE;
     if (first) {
       size_t most;
       weir_status status = reserve(context, e, n, weir_bits_reaching(eta), &most);
-      if (status != WEIR_OK) {
-        return status;
-      }
+      if (status != WEIR_OK) return status;
       /* Never more than half, whatever room there is: what is kept must not depend on that. */
       count = weir_compact(context, e, n, weir_bits_reaching(eta), most);
       x = context->magnitude;
     } else {
       count = narrow(context, count, weir_bits_reaching(eta));
     }
-    if (count == SIZE_MAX || count < k) {
-      return WEIR_OK;
-    }
+    if (count == SIZE_MAX || count < k) return WEIR_OK;
     *listed = count;
   }
   *threshold = eta;
@@ -151,9 +143,8 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
   size_t listed;
   weir_status status =
       weir_sidco_threshold(context, e, n, k, WEIR_SIDCO_EXPONENTIAL, &threshold, &listed);
-  if (status != WEIR_OK || !(threshold > 0.0)) {
+  if (status != WEIR_OK || !(threshold > 0.0))
     return status != WEIR_OK ? status : weir_topk_indices(context, e, n, k, base, index);
-  }
   uint32_t bits = weir_bits_reaching(threshold);
   bool all = listed == SIZE_MAX;
   const float *x = all ? e : context->magnitude;
@@ -163,9 +154,8 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
     /* One stage only: the stage before would have been the same fit's for twice as many. */
     double share = (double)k / (double)n;
     band.low = weir_bits_reaching(fmax(threshold * log(2.0 * share) / log(share), 0.0));
-    if (reach >= k || weir_cpu()->count(e, n, band.low) < k) {
+    if (reach >= k || weir_cpu()->count(e, n, band.low) < k)
       return weir_topk_indices(context, e, n, k, base, index);
-    }
   }
   if (reach >= k) {
     weir_kth kth = weir_kth_largest(context, x, listed, k);

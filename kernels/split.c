@@ -33,9 +33,7 @@ size_t weir_compact(weir_codec_context *context, const float *e, size_t n, uint3
   search s = {.context = context, .e = e, .n = n, .bits = bits};
   s.parts = weir_pool_parts(context->pool, n);
   s.share = 2 * context->capacity / s.parts;
-  if (s.parts > 1) {
-    weir_pool_run(context->pool, compact_part, &s, s.parts);
-  }
+  if (s.parts > 1) weir_pool_run(context->pool, compact_part, &s, s.parts);
   size_t total = 0;
   bool fits = s.parts > 1;
   for (size_t part = 0; fits && part < s.parts; part++) {

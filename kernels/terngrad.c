@@ -13,7 +13,6 @@
  * ||x||^2 - <x,t>^2 / <t,t> is below ||x||^2 as soon as one fires (measured: 1.1 times). */
 #include <math.h>
 
-#include "base/base.h"
 #include "kernels/cpu/ahead.h"
 #include "kernels/encoder.h"
 
@@ -32,9 +31,8 @@ static float largest(const weir_encoded *head, const float *x, size_t count) {
   uint32_t bits;
   weir_cpu()->abs_sum_max(x, count, &sum, &bits);
   double s = (double)weir_float_of(bits);
-  if (!(head->mode & MODE_UNCLIPPED)) {
+  if (!(head->mode & MODE_UNCLIPPED))
     s = fmin(s, CLIP * sqrt(weir_cpu()->sum_square(x, count) / (double)count));
-  }
   return weir_grid_limit(s);
 }
 

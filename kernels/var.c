@@ -4,9 +4,7 @@
 #include "kernels/internal.h"
 
 double weir_variance(const weir_moments *moments, size_t n) {
-  if (n == 0) {
-    return 0.0;
-  }
+  if (n == 0) return 0.0;
   double mean = moments->sum / (double)n;
   double variance = moments->sum_square / (double)n - mean * mean;
   /* Rounding can push the variance of equal elements below zero. */

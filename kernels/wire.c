@@ -38,28 +38,21 @@ double weir_wire_expected(size_t n, size_t k, weir_wire_format format, bool with
 /* --- encoding -------------------------------------------------------------------------------- */
 
 static weir_status check_list(size_t n, const uint32_t *index, size_t k) {
-  if (n > UINT32_MAX) {
+  if (n > UINT32_MAX)
     return weir_fail(WEIR_E_UNSUPPORTED, "%zu elements are more than 32-bit indices reach", n);
-  }
-  if (k > n) {
-    return weir_fail(WEIR_E_INVALID, "%zu indices out of %zu elements", k, n);
-  }
+  if (k > n) return weir_fail(WEIR_E_INVALID, "%zu indices out of %zu elements", k, n);
   uint32_t falls = 0;
-  for (size_t i = 1; i < k; i++) {
-    falls |= index[i] <= index[i - 1];
-  }
-  if (falls || (k > 0 && index[k - 1] >= n)) {
+  for (size_t i = 1; i < k; i++) falls |= index[i] <= index[i - 1];
+  if (falls || (k > 0 && index[k - 1] >= n))
     return weir_fail(WEIR_E_INVALID, "indices are not strictly ascending below %zu", n);
-  }
   return WEIR_OK;
 }
 
 /* error += what fp16 loses. */
 static void encode_fp16(const float *value, size_t count, uint16_t *out, float *error) {
   weir_cpu()->fp16_encode(value, count, (uint8_t *)out);
-  for (size_t i = 0; error != NULL && i < count; i++) {
+  for (size_t i = 0; error != NULL && i < count; i++)
     error[i] += value[i] - weir_fp16_value(out[i]);
-  }
 }
 
 static void write_values(weir_value_encoding encoding, const float *value, size_t k, uint8_t *out,
@@ -86,13 +79,10 @@ weir_status weir_wire_encode(size_t n, const uint32_t *index, const float *value
                              weir_wire_format format, void *out, size_t capacity, size_t *bytes,
                              float *error) {
   *bytes = 0;
-  if (format >= WEIR_WIRE_COUNT) {
+  if (format >= WEIR_WIRE_COUNT)
     return weir_fail(WEIR_E_INVALID, "unknown wire format %u", (unsigned)format);
-  }
   weir_status status = check_list(n, index, k);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   weir_index_code code = weir_index_choose(n, k, format != WEIR_WIRE_PAPER);
   weir_value_encoding values = value != NULL ? values_of(format) : WEIR_VALUES_NONE;
   size_t total = WEIR_WIRE_HEADER + code.bytes + k * weir_value_bytes[values];
@@ -109,9 +99,8 @@ weir_status weir_wire_encode(size_t n, const uint32_t *index, const float *value
   uint8_t *to = out;
   memcpy(to, &head, sizeof head);
   weir_index_write(code, n, index, k, to + sizeof head);
-  if (values != WEIR_VALUES_NONE && k > 0) {
+  if (values != WEIR_VALUES_NONE && k > 0)
     write_values(values, value, k, to + sizeof head + code.bytes, error);
-  }
   *bytes = total;
   return WEIR_OK;
 }

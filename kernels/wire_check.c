@@ -29,15 +29,9 @@ weir_status weir_wire_check(weir_codec_context *context, const void *message, si
   *peak = 0.0;
   weir_wire_parts in;
   weir_status status = weir_wire_parse(message, bytes, expected_n, &in);
-  if (status != WEIR_OK) {
-    return status;
-  }
-  if (in.values == NULL) {
-    return weir_wire_malformed("values are missing");
-  }
-  if (!weir_wire_good_list(&in)) {
-    return weir_wire_malformed("bad index list");
-  }
+  if (status != WEIR_OK) return status;
+  if (in.values == NULL) return weir_wire_malformed("values are missing");
+  if (!weir_wire_good_list(&in)) return weir_wire_malformed("bad index list");
   *peak = peak_of(&in);
   /* A mask for every 64 elements, wherever the first lies, and as many as are written beyond. */
   return context != NULL ? weir_context_bitmap(context, (expected_n + 63) / 64 + 1 + 16) : WEIR_OK;

@@ -44,9 +44,7 @@ static void write_low(const uint32_t *index, size_t k, unsigned shift, uint8_t *
    * much. */
   for (; shift > 0 && shift <= FEW_SHIFT && i + 64 + FEW <= k; i += FEW) {
     uint64_t fields = 0;
-    for (unsigned f = FEW; f-- > 0;) {
-      fields = fields << shift | (index[i + f] & low);
-    }
+    for (unsigned f = FEW; f-- > 0;) fields = fields << shift | (index[i + f] & low);
     word |= fields << fill;
     fill += FEW * shift;
     memcpy(out, &word, sizeof word);
@@ -56,13 +54,9 @@ static void write_low(const uint32_t *index, size_t k, unsigned shift, uint8_t *
   }
   for (; i < k; i++) {
     word |= (index[i] & low) << fill;
-    for (fill += shift; fill >= 8; fill -= 8, word >>= 8) {
-      *out++ = (uint8_t)word;
-    }
+    for (fill += shift; fill >= 8; fill -= 8, word >>= 8) *out++ = (uint8_t)word;
   }
-  if (fill > 0) {
-    *out = (uint8_t)word;
-  }
+  if (fill > 0) *out = (uint8_t)word;
 }
 
 void weir_elias_write(size_t n, const uint32_t *index, size_t k, unsigned shift, uint8_t *out) {
@@ -97,9 +91,8 @@ static size_t next_ones(weir_index_reader *reader, const weir_elias *list, uint3
   }
   uint64_t window = weir_elias_window(list, at - at % 8) >> at % 8;
   size_t got = 0;
-  for (; window != 0 && got < count; window &= window - 1) {
+  for (; window != 0 && got < count; window &= window - 1)
     place[got++] = (uint32_t)(at + (unsigned)__builtin_ctzll(window));
-  }
   uint64_t end = at - at % 8 + 64 < list->bits ? at - at % 8 + 64 : list->bits;
   reader->at = window != 0 ? (uint64_t)place[got - 1] + 1 : end;
   return got;
@@ -108,18 +101,12 @@ static size_t next_ones(weir_index_reader *reader, const weir_elias *list, uint3
 bool weir_elias_read(weir_index_reader *reader, uint32_t *index, size_t count) {
   const weir_elias list = weir_elias_open(reader);
   for (size_t got = 0; got < count;) {
-    if (reader->at >= list.bits) {
-      return false;
-    }
+    if (reader->at >= list.bits) return false;
     got += next_ones(reader, &list, index + got, count - got);
   }
-  if (count == 0) {
-    return true;
-  }
+  if (count == 0) return true;
   bool ascending = weir_cpu()->elias_low(&list, reader->taken, index, count);
-  if (!ascending || index[0] < reader->next || index[count - 1] >= reader->n) {
-    return false;
-  }
+  if (!ascending || index[0] < reader->next || index[count - 1] >= reader->n) return false;
   reader->taken += count;
   reader->next = (uint64_t)index[count - 1] + 1;
   return true;
@@ -135,9 +122,7 @@ bool weir_elias_sealed(const weir_elias *list) {
 bool weir_elias_done(const weir_index_reader *reader) {
   const weir_elias list = weir_elias_open(reader);
   for (uint64_t at = reader->at; at < list.bits;) {
-    if (weir_elias_window(&list, at - at % 8) >> at % 8 != 0) {
-      return false;
-    }
+    if (weir_elias_window(&list, at - at % 8) >> at % 8 != 0) return false;
     at += 64 - at % 8;
   }
   return weir_elias_sealed(&list);

@@ -41,9 +41,7 @@ static void read_bitmap(const weir_mask_reader *reader, uint64_t *mask, size_t w
   size_t taken = left < words * sizeof *mask ? left : words * sizeof *mask;
   memset(mask + taken / sizeof *mask, 0,
          words * sizeof *mask - taken / sizeof *mask * sizeof *mask);
-  if (taken > 0) {
-    memcpy(mask, reader->list.data + from, taken);
-  }
+  if (taken > 0) memcpy(mask, reader->list.data + from, taken);
 }
 
 /* What a round gives beyond its end is the begin of the next. */
@@ -80,22 +78,16 @@ static bool read_listed(weir_mask_reader *reader, uint64_t *mask, size_t words) 
   for (;;) {
     for (; reader->taken < reader->listed; reader->taken++) {
       uint64_t bit = (uint64_t)reader->piece[reader->taken] + reader->lead - first;
-      if (bit >= 64 * (uint64_t)words) {
-        return true;
-      }
+      if (bit >= 64 * (uint64_t)words) return true;
       bits = (bit / 64 == word ? bits : 0) | UINT64_C(1) << bit % 64;
       word = (size_t)(bit / 64);
       mask[word] = bits;
     }
     size_t rest = reader->list.k - reader->read;
-    if (rest == 0) {
-      return true;
-    }
+    if (rest == 0) return true;
     reader->taken = 0;
     reader->listed = rest < WEIR_MASK_PIECE ? rest : WEIR_MASK_PIECE;
-    if (!weir_index_read(&reader->list, reader->piece, reader->listed)) {
-      return false;
-    }
+    if (!weir_index_read(&reader->list, reader->piece, reader->listed)) return false;
     reader->read += reader->listed;
   }
 }
@@ -122,12 +114,8 @@ bool weir_masks_read(weir_mask_reader *reader, uint64_t *mask, size_t words, siz
 bool weir_masks_done(const weir_mask_reader *reader, uint64_t last) {
   unsigned used = (unsigned)((reader->list.n + reader->lead) % 64);
   uint64_t beyond = reader->before | (used > 0 ? last >> used : 0);
-  for (size_t i = 0; i < WEIR_MASK_SLACK; i++) {
-    beyond |= reader->carry[i];
-  }
-  if (beyond != 0 || reader->seen != reader->list.k) {
-    return false;
-  }
+  for (size_t i = 0; i < WEIR_MASK_SLACK; i++) beyond |= reader->carry[i];
+  if (beyond != 0 || reader->seen != reader->list.k) return false;
   /* k indices in as many bits as there are: the others are zeros, and all buckets were read. */
   return reader->flat ? reader->list.code.encoding == WEIR_INDEX_BITMAP || reader->elias.good
                       : reader->read == reader->list.k && weir_index_done(&reader->list);

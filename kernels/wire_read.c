@@ -24,28 +24,19 @@ static bool code_of(const weir_wire_header *head, weir_index_code *code) {
 weir_status weir_wire_parse(const void *message, size_t bytes, size_t expected_n,
                             weir_wire_parts *out) {
   weir_wire_header head;
-  if (bytes < sizeof head) {
-    return weir_wire_malformed("shorter than its header");
-  }
+  if (bytes < sizeof head) return weir_wire_malformed("shorter than its header");
   memcpy(&head, message, sizeof head);
-  if (memcmp(head.magic, weir_wire_magic, sizeof head.magic) != 0 || head.zero != 0) {
+  if (memcmp(head.magic, weir_wire_magic, sizeof head.magic) != 0 || head.zero != 0)
     return weir_wire_malformed("not such a message");
-  }
-  if (head.n != expected_n || head.k > head.n) {
+  if (head.n != expected_n || head.k > head.n)
     return weir_wire_malformed("wrong number of elements");
-  }
-  if (head.index_encoding >= WEIR_INDEX_COUNT || head.value_encoding >= WEIR_VALUES_COUNT) {
+  if (head.index_encoding >= WEIR_INDEX_COUNT || head.value_encoding >= WEIR_VALUES_COUNT)
     return weir_wire_malformed("unknown encoding");
-  }
   size_t values = head.k * weir_value_bytes[head.value_encoding];
-  if (bytes - sizeof head < values) {
-    return weir_wire_malformed("values cut off");
-  }
+  if (bytes - sizeof head < values) return weir_wire_malformed("values cut off");
   size_t list = bytes - sizeof head - values;
   weir_index_code code;
-  if (!code_of(&head, &code) || list != code.bytes) {
-    return weir_wire_malformed("wrong length");
-  }
+  if (!code_of(&head, &code) || list != code.bytes) return weir_wire_malformed("wrong length");
   const uint8_t *data = (const uint8_t *)message + sizeof head;
   out->k = head.k;
   out->encoding = (weir_value_encoding)head.value_encoding;
@@ -72,21 +63,13 @@ weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_
   *k = 0;
   weir_wire_parts in;
   weir_status status = weir_wire_parse(message, bytes, expected_n, &in);
-  if (status != WEIR_OK) {
-    return status;
-  }
-  if ((value != NULL) != (in.values != NULL)) {
+  if (status != WEIR_OK) return status;
+  if ((value != NULL) != (in.values != NULL))
     return weir_wire_malformed(value != NULL ? "values are missing" : "values where none belong");
-  }
-  if (in.k > capacity) {
-    return weir_wire_malformed("more elements than there is room for");
-  }
-  if (!weir_index_read(&in.list, index, in.k) || !weir_index_done(&in.list)) {
+  if (in.k > capacity) return weir_wire_malformed("more elements than there is room for");
+  if (!weir_index_read(&in.list, index, in.k) || !weir_index_done(&in.list))
     return weir_wire_malformed("bad index list");
-  }
-  if (value != NULL && in.k > 0) {
-    weir_wire_values(&in, 0, in.k, value);
-  }
+  if (value != NULL && in.k > 0) weir_wire_values(&in, 0, in.k, value);
   *k = in.k;
   return WEIR_OK;
 }

@@ -105,12 +105,8 @@ static bool walk(const weir_wire_parts *message, unsigned lead, const spread *s)
   for (size_t word = 0; word < words; word += BLOCK) {
     size_t part = words - word < BLOCK ? words - word : BLOCK;
     size_t ones = 0;
-    if (!weir_masks_read(&reader, mask, part, &ones)) {
-      return false;
-    }
-    if (s != NULL) {
-      spread_block(s, word, mask, part, &v, ones);
-    }
+    if (!weir_masks_read(&reader, mask, part, &ones)) return false;
+    if (s != NULL) spread_block(s, word, mask, part, &v, ones);
     last = mask[part - 1];
   }
   return weir_masks_done(&reader, last);
@@ -134,9 +130,7 @@ static void spread_part(void *argument, size_t part) {
     size_t ones = weir_cpu()->ones(all->mask + word, words);
     spread_block(all->s, word, all->mask + word, words, &v, ones);
   }
-  if (all->s->stream) {
-    weir_cpu()->drain();
-  }
+  if (all->s->stream) weir_cpu()->drain();
 }
 
 /* The list as masks in the context, checked, and then their values. */
@@ -145,9 +139,7 @@ static weir_status spread_marked(weir_codec_context *context, const spread *s) {
   weir_masks_start(&reader, &s->message->list, s->lead);
   size_t words = weir_masks_words(&reader);
   weir_status status = weir_context_bitmap(context, words + WEIR_MASK_SLACK);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   size_t ones = 0;
   if (!weir_masks_read(&reader, context->bitmap, words, &ones) ||
       !weir_masks_done(&reader, words > 0 ? context->bitmap[words - 1] : 0)) {
@@ -166,16 +158,13 @@ static weir_status spread_marked(weir_codec_context *context, const spread *s) {
 }
 
 bool weir_wire_good_list(const weir_wire_parts *message) {
-  if (weir_masks_flat(&message->list)) {
-    return walk(message, 0, NULL);
-  }
+  if (weir_masks_flat(&message->list)) return walk(message, 0, NULL);
   uint32_t index[WEIR_WIRE_PIECE];
   weir_index_reader list = message->list;
   for (size_t done = 0; done < message->k; done += WEIR_WIRE_PIECE) {
     size_t rest = message->k - done;
-    if (!weir_index_read(&list, index, rest < WEIR_WIRE_PIECE ? rest : WEIR_WIRE_PIECE)) {
+    if (!weir_index_read(&list, index, rest < WEIR_WIRE_PIECE ? rest : WEIR_WIRE_PIECE))
       return false;
-    }
   }
   return weir_index_done(&list);
 }
@@ -184,9 +173,7 @@ bool weir_wire_good_list(const weir_wire_parts *message) {
 static weir_status add_listed(const weir_wire_parts *message, float *to) {
   uint32_t index[WEIR_WIRE_PIECE];
   float value[WEIR_WIRE_PIECE];
-  if (!weir_wire_good_list(message)) {
-    return weir_wire_malformed("bad index list");
-  }
+  if (!weir_wire_good_list(message)) return weir_wire_malformed("bad index list");
   weir_index_reader list = message->list;
   for (size_t done = 0; done < message->k; done += WEIR_WIRE_PIECE) {
     size_t rest = message->k - done;
@@ -209,17 +196,12 @@ weir_status weir_wire_decode_dense(weir_codec_context *context, const void *mess
                                    size_t expected_n, float *to) {
   weir_wire_parts in;
   weir_status status = open_message(message, bytes, expected_n, &in);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   spread s = spread_to(&in, to, false);
-  if (context != NULL && weir_pool_parts(context->pool, expected_n) > 1) {
+  if (context != NULL && weir_pool_parts(context->pool, expected_n) > 1)
     return spread_marked(context, &s);
-  }
   bool good = walk(&in, s.lead, &s);
-  if (s.stream) {
-    weir_cpu()->drain();
-  }
+  if (s.stream) weir_cpu()->drain();
   return good ? WEIR_OK : weir_wire_malformed("bad index list");
 }
 
@@ -227,19 +209,11 @@ weir_status weir_wire_decode_add(weir_codec_context *context, const void *messag
                                  size_t expected_n, float *to) {
   weir_wire_parts in;
   weir_status status = open_message(message, bytes, expected_n, &in);
-  if (status != WEIR_OK) {
-    return status;
-  }
-  if (!weir_masks_dense(&in.list)) {
-    return add_listed(&in, to);
-  }
+  if (status != WEIR_OK) return status;
+  if (!weir_masks_dense(&in.list)) return add_listed(&in, to);
   spread s = spread_to(&in, to, true);
-  if (context != NULL) {
-    return spread_marked(context, &s);
-  }
-  if (!weir_wire_good_list(&in)) {
-    return weir_wire_malformed("bad index list");
-  }
+  if (context != NULL) return spread_marked(context, &s);
+  if (!weir_wire_good_list(&in)) return weir_wire_malformed("bad index list");
   (void)walk(&in, s.lead, &s);
   return WEIR_OK;
 }

@@ -39,21 +39,18 @@ static weir_status reduce(weir_session *session, int ranks, const double *from, 
 static weir_status capture_gaps(weir_session *session, const weir_trainer *trainer, int rank,
                                 int ranks, const char *directory) {
   const size_t tensors = weir_trainer_tensors(trainer);
-  double *own = g_new0(double, tensors + 1), *all = g_new0(double, tensors + 1);
+  g_autofree double *own = g_new0(double, tensors + 1), *all = g_new0(double, tensors + 1);
   weir_status status = WEIR_OK;
   for (size_t t = 0; t < tensors && !status; t++)
     status = weir_tensor_gap(session, (uint32_t)t, &own[t]);
   if (!status) status = reduce(session, ranks, own, tensors, false, all);
   if (!status && rank == 0) {
-    GString *text = g_string_new("tensor,numel,gap_us\n");
+    g_autoptr(GString) text = g_string_new("tensor,numel,gap_us\n");
     for (size_t t = 0; t < tensors; t++)
       g_string_append_printf(text, "%s,%zu,%.3f\n", weir_trainer_tensor_name(trainer, t),
                              weir_trainer_tensor_numel(trainer, t), all[t] * 1e6);
     status = weir_out_write(directory, "profile.csv", text->str);
-    g_string_free(text, TRUE);
   }
-  g_free(all);
-  g_free(own);
   return status;
 }
 
@@ -94,10 +91,10 @@ static weir_status capture_buckets(weir_session *session, const weir_trainer *tr
                                    int ranks, const char *directory) {
   enum { FIELDS = sizeof(weir_bucket_times) / sizeof(double) };
   const size_t tensors = weir_trainer_tensors(trainer);
-  weir_plan_bucket *buckets = g_new0(weir_plan_bucket, tensors + 1);
-  weir_bucket_times *own = g_new0(weir_bucket_times, tensors + 1);
-  weir_bucket_times *mean = g_new0(weir_bucket_times, tensors + 1);
-  weir_bucket_times *least = g_new0(weir_bucket_times, tensors + 1);
+  g_autofree weir_plan_bucket *buckets = g_new0(weir_plan_bucket, tensors + 1);
+  g_autofree weir_bucket_times *own = g_new0(weir_bucket_times, tensors + 1);
+  g_autofree weir_bucket_times *mean = g_new0(weir_bucket_times, tensors + 1);
+  g_autofree weir_bucket_times *least = g_new0(weir_bucket_times, tensors + 1);
   size_t count = 0, timed = 0;
   weir_status status = list_buckets(session, tensors, buckets, &count);
   if (!status) status = weir_current_times(session, own, tensors, &timed);
@@ -111,17 +108,12 @@ static weir_status capture_buckets(weir_session *session, const weir_trainer *tr
     for (size_t k = 0; k < count; k++) mean[k].exchange_s = least[k].exchange_s;
     GString *text =
         g_string_new("last,plan,place,bytes,launched_ms,compress_ms,exchange_ms,decode_ms\n");
-    size_t *order = g_new0(size_t, tensors + 1);
+    g_autofree size_t *order = g_new0(size_t, tensors + 1);
     for (size_t t = 0; t < tensors; t++) order[session->place[t]] = t;
     append_buckets(text, trainer, order, buckets, mean, count);
-    g_free(order);
     status = weir_out_write(directory, "groups.csv", text->str);
     g_string_free(text, TRUE);
   }
-  g_free(least);
-  g_free(mean);
-  g_free(own);
-  g_free(buckets);
   return status;
 }
 

@@ -5,7 +5,6 @@
 #include <json-glib/json-glib.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -24,10 +23,9 @@ void weir_comparison_plan(weir_comparison *c, char **policies, const uint64_t *s
       run->policy = g_strdup(*policy);
       run->seed = seeds[s];
       run->time_to_accuracy_s = NAN;
-      char *name = g_strdelimit(g_strdup(*policy), ":/", '-');
+      g_autofree char *name = g_strdelimit(g_strdup(*policy), ":/", '-');
       run->folder =
           seed_count > 1 ? g_strdup_printf("%s-seed%" PRIu64, name, seeds[s]) : g_strdup(name);
-      g_free(name);
     }
 }
 
@@ -90,8 +88,8 @@ static bool read_accuracy(weir_compared *run, JsonObject *object) {
 }
 
 weir_status weir_compared_read(weir_compared *run, const char *directory) {
-  char *path = g_build_filename(directory, run->folder, "summary.json", NULL);
-  JsonParser *parser = json_parser_new();
+  g_autofree char *path = g_build_filename(directory, run->folder, "summary.json", NULL);
+  g_autoptr(JsonParser) parser = json_parser_new();
   GError *error = NULL;
   weir_status status = WEIR_OK;
   if (!json_parser_load_from_file(parser, path, &error)) {
@@ -112,8 +110,6 @@ weir_status weir_compared_read(weir_compared *run, const char *directory) {
       status = weir_fail(WEIR_E_PARSE, "%s: not the summary of a run", path);
     }
   }
-  g_object_unref(parser);
-  g_free(path);
   return status;
 }
 
@@ -197,7 +193,7 @@ static void add_run(JsonBuilder *b, const weir_compared *run) {
 
 weir_status weir_comparison_write(const weir_comparison *c, const char *scenario,
                                   const char *directory, char **text) {
-  JsonBuilder *b = json_builder_new();
+  g_autoptr(JsonBuilder) b = json_builder_new();
   json_builder_begin_object(b);
   add_text(b, "scenario", scenario);
   add_number(b, "target_accuracy", true, c->target);
@@ -209,13 +205,10 @@ weir_status weir_comparison_write(const weir_comparison *c, const char *scenario
   json_builder_end_array(b);
   json_builder_end_object(b);
   JsonNode *root = json_builder_get_root(b);
-  char *json = json_to_string(root, TRUE), *lined = g_strconcat(json, "\n", NULL);
+  g_autofree char *json = json_to_string(root, TRUE), *lined = g_strconcat(json, "\n", NULL);
   const weir_status status = weir_out_write(directory, "compare.json", lined);
   if (text) *text = g_strdup(lined);
-  g_free(lined);
-  g_free(json);
   json_node_unref(root);
-  g_object_unref(b);
   return status;
 }
 

@@ -16,8 +16,7 @@ typedef struct item {
 } item;
 
 static void make_items(item *items, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed ^ UINT64_C(0x3c6ef372fe94f82b));
+  weir_rng rng = weir_rng_of(seed ^ UINT64_C(0x3c6ef372fe94f82b));
   for (size_t i = 0; i < ITEMS; i++) {
     items[i].worth = (float)(0.6 * weir_rng_normal(&rng));
     for (size_t k = 0; k < TASTES; k++) items[i].taste[k] = (float)(0.25 * weir_rng_normal(&rng));
@@ -57,8 +56,7 @@ weir_status weir_dataset_clicks(weir_dataset *data, uint64_t seed) {
     weir_dataset_free(data);
     return weir_fail(WEIR_E_NOMEM, "no memory for %d clicks", TRAIN + TEST);
   }
-  weir_rng rng;
-  weir_rng_seed(&rng, seed ^ UINT64_C(0x9b05688c2b3e6c1f));
+  weir_rng rng = weir_rng_of(seed ^ UINT64_C(0x9b05688c2b3e6c1f));
   make_items(items, seed);
   for (size_t e = 0; e < TRAIN + TEST; e++)
     data->clicked[e] = make_event(items, &rng, data->items + e * WEIR_CLICK_FIELDS);

@@ -1,6 +1,5 @@
 /* While the ranks run: what they print, the network's changes, its counters, signals. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>

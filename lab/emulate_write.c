@@ -1,7 +1,5 @@
 /* emulate.json: what was set, what flowed, and when (docs/reference/runs.md). */
-#include <math.h>
 
-#include "base/base.h"
 #include "lab/emulate_private.h"
 #include "lab/out.h"
 #include "lab/report_doc.h"

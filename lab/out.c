@@ -57,16 +57,14 @@ static bool is_ours(const char *name) {
 static bool is_hidden(const char *name) { return !strncmp(name, ".weir-", 6); }
 
 static void discard(const char *out, bool hidden, bool results_too) {
-  GDir *folder = g_dir_open(out, 0, NULL);
+  g_autoptr(GDir) folder = g_dir_open(out, 0, NULL);
   if (!folder) return;
   const char *name;
   while ((name = g_dir_read_name(folder))) {
     if (!is_ours(name) || (is_hidden(name) ? !hidden : !results_too)) continue;
-    char *path = g_build_filename(out, name, NULL);
+    g_autofree char *path = g_build_filename(out, name, NULL);
     (void)unlink(path);
-    g_free(path);
   }
-  g_dir_close(folder);
 }
 
 void weir_out_discard(const char *out) { discard(out, true, true); }
@@ -122,28 +120,23 @@ void weir_out_close(int lock) {
 }
 
 bool weir_out_trained(const char *out) {
-  char *path = g_build_filename(out, "decisions.jsonl", NULL);
-  const bool there = access(path, F_OK) == 0;
-  g_free(path);
-  return there;
+  g_autofree char *path = g_build_filename(out, "decisions.jsonl", NULL);
+  return access(path, F_OK) == 0;
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
 
 static char *reserved(const char *out, const char *name) {
-  char *hidden = g_strconcat(".weir-", name, ".tmp", NULL);
-  char *path = g_build_filename(out, hidden, NULL);
-  g_free(hidden);
-  return path;
+  g_autofree char *hidden = g_strconcat(".weir-", name, ".tmp", NULL);
+  return g_build_filename(out, hidden, NULL);
 }
 
 weir_status weir_out_reserve(const char *out, const char *name, size_t bytes) {
-  char *path = reserved(out, name);
+  g_autofree char *path = reserved(out, name);
   const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   const int error = file < 0 ? errno : posix_fallocate(file, 0, (off_t)bytes);
   if (file >= 0) (void)close(file);
   if (error) (void)unlink(path);
-  g_free(path);
   if (!error) return WEIR_OK;
   return weir_fail(WEIR_E_IO,
                    "--out %s: %s takes up to %.1f MB, and there is no room: %s; expected a folder "
@@ -164,15 +157,13 @@ static int fill(int file, const char *text) {
 }
 
 static weir_status write_anew(const char *path, const char *text) {
-  GError *error = NULL;
+  g_autoptr(GError) error = NULL;
   if (g_file_set_contents(path, text, -1, &error)) return WEIR_OK;
-  const weir_status status = weir_fail(WEIR_E_IO, "%s", error->message);
-  g_error_free(error);
-  return status;
+  return weir_fail(WEIR_E_IO, "%s", error->message);
 }
 
 weir_status weir_out_write(const char *out, const char *name, const char *text) {
-  char *path = g_build_filename(out, name, NULL), *place = reserved(out, name);
+  g_autofree char *path = g_build_filename(out, name, NULL), *place = reserved(out, name);
   const int file = open(place, O_WRONLY | O_CLOEXEC);
   weir_status status = WEIR_OK;
   if (file < 0) {
@@ -186,7 +177,5 @@ weir_status weir_out_write(const char *out, const char *name, const char *text) 
       (void)unlink(place);
     }
   }
-  g_free(place);
-  g_free(path);
   return status;
 }

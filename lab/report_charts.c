@@ -268,13 +268,12 @@ static double predicted(const weir_report_row *r) {
 
 /* Where to end the axis so that a few outliers do not flatten everything else. */
 static double usual_top(const weir_report_rows *rows, value_of *value) {
-  double *all = g_new(double, rows->count + 1);
+  g_autofree double *all = g_new(double, rows->count + 1);
   size_t n = 0;
   for (size_t i = 0; i < rows->count; i++)
     if (isfinite(value(&rows->row[i]))) all[n++] = value(&rows->row[i]);
   weir_sort(all, n);
   const double top = n ? fmin(all[n - 1] * 1.05, all[(n - 1) * 98 / 100] * 1.3) : 0;
-  g_free(all);
   return fmax(top, 1e-3);
 }
 

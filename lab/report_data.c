@@ -49,7 +49,7 @@ static void read_phases(weir_report_place *place, JsonObject *root, weir_report_
 
 weir_status weir_report_summary_read(weir_report_data *data, const char *directory) {
   weir_report_place place = {.file = "summary.json"};
-  JsonParser *parser = json_parser_new_immutable();
+  g_autoptr(JsonParser) parser = json_parser_new_immutable();
   JsonObject *root = weir_report_load(&place, parser, directory);
   if (root) {
     weir_report_summary *s = &data->summary;
@@ -75,18 +75,16 @@ weir_status weir_report_summary_read(weir_report_data *data, const char *directo
     if (json_object_has_member(root, "accuracy"))
       s->accuracy = weir_report_points(&place, root, "accuracy", &s->accuracy_count);
   }
-  g_object_unref(parser);
   return place.status;
 }
 
 /* The plan's parts are taken from its text, which weir_plan_parse checks. */
 static void read_candidate(weir_report_place *place, JsonObject *from, weir_report_candidate *to) {
-  char *text = weir_report_text(place, from, "plan", WEIR_REQUIRED);
+  g_autofree char *text = weir_report_text(place, from, "plan", WEIR_REQUIRED);
   weir_plan plan = {0};
   if (!place->status && weir_plan_parse(text, &plan))
     weir_report_refuse(place, "'%.80s' is no plan", text);
   weir_plan_format(&plan, to->plan);
-  g_free(text);
   to->t_comp_ms = weir_report_number(place, from, "t_comp_ms", WEIR_OPTIONAL);
   to->t_comm_ms = weir_report_number(place, from, "t_comm_ms", WEIR_OPTIONAL);
   to->gain = weir_report_number(place, from, "gain", WEIR_OPTIONAL);
@@ -184,10 +182,10 @@ static void read_decision(weir_report_place *place, JsonObject *root, weir_repor
 weir_status weir_report_decisions_read(weir_report_data *data, const char *directory) {
   weir_report_place place = {.file = "decisions.jsonl"};
   size_t bytes = 0;
-  char *text = weir_report_slurp(&place, directory, &bytes);
+  g_autofree char *text = weir_report_slurp(&place, directory, &bytes);
   if (!text) return place.status;
   GArray *list = g_array_new(FALSE, TRUE, sizeof(weir_report_decision));
-  JsonParser *parser = json_parser_new_immutable();
+  g_autoptr(JsonParser) parser = json_parser_new_immutable();
   place.line = 1;
   for (char *line = text; !place.status && *line; place.line++) {
     const size_t length = strcspn(line, "\n");
@@ -199,10 +197,8 @@ weir_status weir_report_decisions_read(weir_report_data *data, const char *direc
     }
     line += length + (line[length] == '\n');
   }
-  g_object_unref(parser);
   data->decision_count = list->len;
   data->decisions = (weir_report_decision *)(void *)g_array_free(list, FALSE);
-  g_free(text);
   return place.status;
 }
 

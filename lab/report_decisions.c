@@ -14,7 +14,7 @@ static double measured_ms(const weir_report_data *data, size_t decision) {
   const double from = data->decisions[decision].step;
   const double until =
       decision + 1 < data->decision_count ? data->decisions[decision + 1].step : INFINITY;
-  double *time = g_new(double, data->step_count);
+  g_autofree double *time = g_new(double, data->step_count);
   size_t count = 0;
   for (size_t i = 0; i < data->step_count; i++) {
     const weir_report_step *s = &data->steps[i];
@@ -23,9 +23,7 @@ static double measured_ms(const weir_report_data *data, size_t decision) {
       time[count++] = s->compute_ms + s->compress_ms + s->comm_ms;
   }
   weir_sort(time, count);
-  const double median = count ? time[count / 2] : NAN;
-  g_free(time);
-  return median;
+  return count ? time[count / 2] : NAN;
 }
 
 static bool is_choice(const weir_report_decision *d, const weir_report_candidate *c) {

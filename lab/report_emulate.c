@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "lab/report.h"
 #include "lab/report_data.h"
 #include "lab/report_doc.h"

@@ -13,12 +13,11 @@ void weir_report_refuse(weir_report_place *place, const char *format, ...) {
   if (place->status) return;
   va_list args;
   va_start(args, format);
-  char *message = g_strdup_vprintf(format, args);
+  g_autofree char *message = g_strdup_vprintf(format, args);
   va_end(args);
   g_autofree char *path = g_build_filename(place->directory, place->file, NULL);
   place->status = place->line ? weir_fail(WEIR_E_PARSE, "%s:%zu: %s", path, place->line, message)
                               : weir_fail(WEIR_E_PARSE, "%s: %s", path, message);
-  g_free(message);
 }
 
 char *weir_report_slurp(weir_report_place *place, const char *directory, size_t *bytes) {
@@ -81,10 +80,8 @@ JsonObject *weir_report_json(weir_report_place *place, JsonParser *parser, const
 
 JsonObject *weir_report_load(weir_report_place *place, JsonParser *parser, const char *directory) {
   size_t bytes = 0;
-  char *text = weir_report_slurp(place, directory, &bytes);
-  JsonObject *root = text ? weir_report_json(place, parser, text, bytes) : NULL;
-  g_free(text);
-  return root;
+  g_autofree char *text = weir_report_slurp(place, directory, &bytes);
+  return text ? weir_report_json(place, parser, text, bytes) : NULL;
 }
 
 /* NULL when missing or null. */

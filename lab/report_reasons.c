@@ -1,5 +1,4 @@
 /* Why a run's plans were chosen, as a section of its page. */
-#include <string.h>
 
 #include "lab/explain.h"
 #include "lab/report_run.h"

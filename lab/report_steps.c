@@ -113,7 +113,7 @@ static void parse_line(weir_report_place *place, char *line, size_t expected,
 weir_status weir_report_steps_read(weir_report_data *data, const char *directory) {
   weir_report_place place = {.file = "steps.csv"};
   size_t bytes = 0;
-  char *text = weir_report_slurp(&place, directory, &bytes);
+  g_autofree char *text = weir_report_slurp(&place, directory, &bytes);
   if (!text) return place.status;
   if (bytes && text[bytes - 1] != '\n') weir_report_refuse(&place, "ends in the middle of a line");
   GArray *steps = g_array_new(FALSE, TRUE, sizeof(weir_report_step));
@@ -140,6 +140,5 @@ weir_status weir_report_steps_read(weir_report_data *data, const char *directory
   if (!steps->len) weir_report_refuse(&place, "holds no steps");
   data->step_count = steps->len;
   data->steps = (weir_report_step *)(void *)g_array_free(steps, FALSE);
-  g_free(text);
   return place.status;
 }

@@ -1,6 +1,5 @@
 /* Which plans a run used for how many of its steps. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lab/report_run.h"

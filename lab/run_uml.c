@@ -41,7 +41,7 @@ weir_status weir_run_uml(weir_run *run) {
   self[length] = 0;
   (void)g_snprintf(workers, sizeof workers, "%" PRIu32, run->scenario.workers);
   (void)g_snprintf(seed, sizeof seed, "%" PRIu64, run->scenario.seed);
-  char *scenario = g_canonicalize_filename(run->options.scenario, NULL);
+  g_autofree char *scenario = g_canonicalize_filename(run->options.scenario, NULL);
   const bool live = run->progress.style != WEIR_PROGRESS_PLAIN;
   const char *argv[] = {self,
                         "run",
@@ -79,6 +79,5 @@ weir_status weir_run_uml(weir_run *run) {
   int code = 0;
   const weir_status status = weir_uml_run(&config, &code);
   weir_progress_end(&run->progress);
-  g_free(scenario);
   return outcome(status, code, &view);
 }

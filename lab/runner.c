@@ -39,9 +39,8 @@ static weir_status buckets_policy(const char *text, char **canonical) {
                      "policy %s: %s: %s; expected a table of buckets, or layers:PLAN, "
                      "bucket=MB:PLAN or even=N:PLAN",
                      text, table.path, strerror(errno));
-  char *path = g_canonicalize_filename(table.path, NULL);
+  g_autofree char *path = g_canonicalize_filename(table.path, NULL);
   *canonical = g_strconcat("groups:", path, NULL);
-  g_free(path);
   return WEIR_OK;
 }
 
@@ -69,11 +68,10 @@ weir_status weir_run_policy(const char *text, char **canonical) {
   weir_plan plan;
   weir_status status = weir_plan_parse(text + (named ? 6 : 0), &plan);
   if (status) {
-    char *why = g_strdup(weir_last_error());
+    g_autofree char *why = g_strdup(weir_last_error());
     status =
         weir_fail(WEIR_E_INVALID,
                   "policy %s: %s; expected fixed:CODEC:CR:COLLECTIVE that fit together", text, why);
-    g_free(why);
     return status;
   }
   *canonical = g_strconcat(named ? "" : "fixed:", text, NULL);
@@ -82,10 +80,9 @@ weir_status weir_run_policy(const char *text, char **canonical) {
 
 /* Put a place in front of the last message. */
 static weir_status at_place(weir_status status, const char *path, int line) {
-  char *why = g_strdup(weir_last_error());
+  g_autofree char *why = g_strdup(weir_last_error());
   (void)(line ? weir_fail(status, "%s:%d: %s", path, line, why)
               : weir_fail(status, "command line: %s", why));
-  g_free(why);
   return status;
 }
 
@@ -113,10 +110,9 @@ static weir_status apply_options(weir_run *run) {
   if (status) return at_place(status, s->path, s->full_line);
   if (s->warmup_epochs) status = weir_policy_check_warmup(run->policy);
   if (!status) return WEIR_OK;
-  char *why = g_strdup(weir_last_error());
+  g_autofree char *why = g_strdup(weir_last_error());
   (void)weir_fail(status, "warmup_epochs = %" PRIu32 ": %s; expected 0, or such a policy",
                   s->warmup_epochs, why);
-  g_free(why);
   return at_place(status, s->path, s->warmup_line);
 }
 
@@ -205,9 +201,8 @@ static weir_status load_data(weir_run *run) {
                                          .context = s->sizes.context,
                                          .seed = s->seed});
   if (!status) return WEIR_OK;
-  char *why = g_strdup(weir_last_error());
+  g_autofree char *why = g_strdup(weir_last_error());
   (void)weir_fail(status, "data set: %s; expected the files of %s", why, s->dataset);
-  g_free(why);
   return at_place(status, s->path, *s->data_dir ? s->data_dir_line : s->training_line);
 }
 
@@ -282,9 +277,8 @@ static weir_status choose_network(weir_run *run) {
       return WEIR_OK;
     }
     if (run->network == WEIR_NETWORK_TC) {
-      char *lacks = g_strdup(weir_last_error());
+      g_autofree char *lacks = g_strdup(weir_last_error());
       status = weir_fail(status, "network tc is not available: %s", lacks);
-      g_free(lacks);
       return status;
     }
     said = g_strdup_printf("tc: %s", weir_last_error());
@@ -306,9 +300,8 @@ static weir_status choose_network(weir_run *run) {
     run->network = WEIR_NETWORK_SIM;
   }
   if (said) {
-    char *line = g_strdup_printf("network: %s (%s)", weir_run_network(run), said);
+    g_autofree char *line = g_strdup_printf("network: %s (%s)", weir_run_network(run), said);
     weir_progress_say(&run->progress, line);
-    g_free(line);
     g_free(said);
   }
   return WEIR_OK;
@@ -316,12 +309,11 @@ static weir_status choose_network(weir_run *run) {
 
 weir_status weir_run_write_as(const weir_run *run, const weir_scenario *scenario,
                               const weir_steplog *log, const char (*weights_sha256)[65]) {
-  char *decisions = g_build_filename(run->out, "decisions.jsonl", NULL);
+  g_autofree char *decisions = g_build_filename(run->out, "decisions.jsonl", NULL);
   weir_status status = WEIR_OK;
   /* A policy that never decides leaves no journal: the list is then empty, not missing. */
   if (rename(run->journal, decisions) && !g_file_set_contents(decisions, "", 0, NULL))
     status = weir_fail(WEIR_E_IO, "%s: cannot be written: %s", decisions, strerror(errno));
-  g_free(decisions);
   const weir_summary summary = {
       .scenario = scenario,
       .log = log,
@@ -331,12 +323,11 @@ weir_status weir_run_write_as(const weir_run *run, const weir_scenario *scenario
       .weights_sha256 = weights_sha256};
   /* Either is worth having without the other. */
   const weir_status steps = weir_steplog_write(log, run->out);
-  char *why = g_strdup(steps ? weir_last_error() : "");
+  g_autofree char *why = g_strdup(steps ? weir_last_error() : "");
   const weir_status figures = weir_summary_write(&summary, run->out);
   if (!status && (steps || figures))
     status = weir_fail(WEIR_E_IO, "the training is done, but %s; all else of it is in %s",
                        steps ? why : weir_last_error(), run->out);
-  g_free(why);
   return status;
 }
 
@@ -348,12 +339,11 @@ weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
 weir_status weir_run_report(const weir_run *run) {
   const weir_status status = weir_report_write(run->out);
   if (!status) return WEIR_OK;
-  char *why = g_strdup(weir_last_error());
+  g_autofree char *why = g_strdup(weir_last_error());
   (void)weir_fail(status,
                   "the training is done and its files are in %s, but there is no report: %s; `weir "
                   "report %s` draws it",
                   run->out, why, run->out);
-  g_free(why);
   return status;
 }
 

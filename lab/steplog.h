@@ -16,7 +16,7 @@ typedef struct weir_steplog {
 weir_status weir_steplog_add(weir_steplog *log, const weir_row *row);
 void weir_steplog_free(weir_steplog *log);
 
-/* What a run that goes on after it was killed has of its steps (steplog_keep.c).  Add those that are
+/* What a run that goes on after it was killed has of its steps.  Add those that are
  * not there yet, and have the disk take them; run: its number, see run_record.h.  WEIR_E_IO. */
 #define WEIR_STEPLOG_KEPT ".weir-steps.log"
 weir_status weir_steplog_keep(weir_steplog *log, const char *directory, uint64_t run);

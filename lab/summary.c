@@ -53,8 +53,8 @@ static bool answers(JsonObject *decision, const weir_row *set, uint64_t from, ui
 /* Step of the first decision that answers; -1: none. */
 static gint64 first_answer(const char *decisions, const weir_row *set, uint64_t from, uint64_t to) {
   gint64 step = -1;
-  char **lines = g_strsplit(decisions, "\n", -1);
-  JsonParser *parser = json_parser_new();
+  g_auto(GStrv) lines = g_strsplit(decisions, "\n", -1);
+  g_autoptr(JsonParser) parser = json_parser_new();
   for (char **line = lines; *line && step < 0; line++) {
     if (!**line || !json_parser_load_from_data(parser, *line, -1, NULL)) continue;
     JsonNode *root = json_parser_get_root(parser);
@@ -62,8 +62,6 @@ static gint64 first_answer(const char *decisions, const weir_row *set, uint64_t 
     JsonObject *decision = json_node_get_object(root);
     if (answers(decision, set, from, to)) step = json_object_get_int_member(decision, "step");
   }
-  g_object_unref(parser);
-  g_strfreev(lines);
   return step;
 }
 
@@ -225,17 +223,14 @@ static void add_phases(JsonBuilder *b, const weir_summary *s, const char *decisi
 }
 
 static weir_status write_json(JsonBuilder *b, const char *directory) {
-  JsonGenerator *generator = json_generator_new();
+  g_autoptr(JsonGenerator) generator = json_generator_new();
   JsonNode *root = json_builder_get_root(b);
   json_generator_set_root(generator, root);
   json_generator_set_pretty(generator, TRUE);
-  char *text = json_generator_to_data(generator, NULL);
-  char *lined = g_strconcat(text, "\n", NULL);
+  g_autofree char *text = json_generator_to_data(generator, NULL);
+  g_autofree char *lined = g_strconcat(text, "\n", NULL);
   const weir_status status = weir_out_write(directory, "summary.json", lined);
-  g_free(lined);
-  g_free(text);
   json_node_unref(root);
-  g_object_unref(generator);
   return status;
 }
 
@@ -243,7 +238,7 @@ weir_status weir_summary_write(const weir_summary *s, const char *directory) {
   char *path = g_build_filename(directory, "decisions.jsonl", NULL), *decisions = NULL;
   if (!g_file_get_contents(path, &decisions, NULL, NULL)) decisions = g_strdup("");
   g_free(path);
-  JsonBuilder *b = json_builder_new();
+  g_autoptr(JsonBuilder) b = json_builder_new();
   json_builder_begin_object(b);
   add_text(b, "scenario", s->scenario->name);
   add_whole(b, "workers", s->scenario->workers);
@@ -262,7 +257,6 @@ weir_status weir_summary_write(const weir_summary *s, const char *directory) {
   add_phases(b, s, decisions);
   json_builder_end_object(b);
   weir_status status = write_json(b, directory);
-  g_object_unref(b);
   g_free(decisions);
   return status;
 }

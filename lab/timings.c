@@ -109,12 +109,9 @@ static size_t append_step(GString *text, const double *head, size_t tensors) {
 }
 
 weir_status weir_timings_write(const weir_timings *timings, const char *directory, int rank) {
-  GString *text = g_string_new("step,plan,kind,index,at_us,us\n");
+  g_autoptr(GString) text = g_string_new("step,plan,kind,index,at_us,us\n");
   for (size_t at = 0; at < timings->count;)
     at += append_step(text, timings->value + at, timings->tensors);
-  char *name = g_strdup_printf("timings-%d.csv", rank);
-  const weir_status status = weir_out_write(directory, name, text->str);
-  g_free(name);
-  g_string_free(text, TRUE);
-  return status;
+  g_autofree char *name = g_strdup_printf("timings-%d.csv", rank);
+  return weir_out_write(directory, name, text->str);
 }

@@ -2,9 +2,6 @@
  * test has its own process. */
 #include "netprobe/netprobe.h"
 
-#include <stdint.h> /* before iperf_api.h, which needs it */
-
-#include <errno.h>
 #include <iperf_api.h>
 #include <stdio.h>
 #include <stdlib.h>

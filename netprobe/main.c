@@ -1,6 +1,5 @@
 /* weir-netprobe: started by libweir, it answers requests on a socket until that is closed or the
  * process that started it has ended. */
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,7 +10,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "netprobe/netprobe.h"
 
 enum { TICK_MS = 50 };

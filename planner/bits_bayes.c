@@ -122,8 +122,7 @@ static double improvement(const bayes *b, const double *x, double least) {
 }
 
 static void search(bayes *b) {
-  weir_rng rng;
-  weir_rng_seed(&rng, b->stats->layer_count);
+  weir_rng rng = weir_rng_of(b->stats->layer_count);
   double least = INFINITY;
   for (b->trials = 0; b->trials < TRIALS;) {
     double *x = b->x[b->trials], wanted = -INFINITY;

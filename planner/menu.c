@@ -1,7 +1,6 @@
 /* Enumerating, filtering and pricing options (see menu.h). */
 #include "planner/menu.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* Algorithms 1 and 2 of "ByteComp", and improvement (see search.h). */
 #include "planner/search.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

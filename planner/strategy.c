@@ -116,8 +116,7 @@ static weir_status improved(solver *s, size_t work) {
   const double begun = weir_now_s();
   const weir_menu *menu = &s->menu;
   weir_menu_list *const *lists = s->lists;
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   s->improve_end = s->search.course.served + work;
   weir_search_take(&s->search, s->best);
   improve_once(s, 3);

@@ -2,7 +2,6 @@
 #include "planner/timeline.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,5 +1,4 @@
 /* Which transport, and the group over it. */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

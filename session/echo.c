@@ -1,5 +1,4 @@
 /* The thread that sends echoes and trains into the gaps between exchanges. */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>

@@ -198,7 +198,7 @@ weir_status weir_feed_open(weir_session *session) {
   if (status != WEIR_OK) return status;
   state->readers = calloc((size_t)session->options.world_size, sizeof *state->readers);
   if (state->readers == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for TCP readers");
-  weir_rng_seed(&state->noise, session->options.seed * 1000003 + (uint64_t)session->options.rank);
+  state->noise = weir_rng_of(session->options.seed * 1000003 + (uint64_t)session->options.rank);
   if (!virtual_network) find_interface(session);
   return WEIR_OK;
 }

@@ -1,6 +1,5 @@
 /* Joining the group: transport, agreement on what was registered, monitor, engine, controller. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

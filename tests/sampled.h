@@ -21,7 +21,7 @@ static inline bool sampled(uint64_t of) {
     const char *given = getenv("WEIR_SAMPLE_SEED");
     const uint64_t seed = given != NULL ? strtoull(given, NULL, 10)
                                         : (uint64_t)(weir_now_s() * 1e6) ^ (uint64_t)getpid() << 32;
-    weir_rng_seed(&rng, seed);
+    rng = weir_rng_of(seed);
     (void)fprintf(stderr, "sampled: WEIR_SAMPLE_SEED=%llu\n", (unsigned long long)seed);
     seeded = true;
   }

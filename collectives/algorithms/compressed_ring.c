@@ -2,7 +2,6 @@
  * reduce-scatter; in the all-gather the owner's message goes round as it is. */
 #include <string.h>
 
-#include "base/base.h"
 #include "collectives/comm.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"

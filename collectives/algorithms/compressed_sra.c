@@ -9,7 +9,6 @@
  * from. */
 #include <string.h>
 
-#include "base/base.h"
 #include "collectives/comm.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"

@@ -2,7 +2,6 @@
  * the root's message as it is. */
 #include <string.h>
 
-#include "base/base.h"
 #include "collectives/comm.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"

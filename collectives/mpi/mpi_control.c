@@ -1,7 +1,6 @@
 /* Over MPI: small messages beside the data, such as who is to blame for a failure.  The rank that
  * finds out first tells all others, so that a chain of ranks that wait for one another names the
  * one at its end and not a neighbour. */
-#include <string.h>
 
 #include "base/base.h"
 #include "collectives/mpi/mpi.h"

@@ -1,6 +1,5 @@
 /* Waiting for NCCL.  It has no time-outs of its own and does not say which rank is missing: so
  * nobody ever waits in a call of CUDA's or NCCL's, and who is to blame is found over TCP. */
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>

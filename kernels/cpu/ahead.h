@@ -21,9 +21,8 @@ static inline void fetch_ahead(const void *at) {
  * done like this, for many lines in a row: asked for one by one in between, data in memory came too
  * late for thousands of runs in turn, and then stochastic rounding took 1.6 times as long. */
 static inline void fetch_all(const float *x, size_t ahead, size_t count) {
-  for (size_t i = 0; i < count; i += 64 / sizeof *x) {
+  for (size_t i = 0; i < count; i += 64 / sizeof *x)
     __builtin_prefetch((const void *)((uintptr_t)x + (ahead + i) * sizeof *x), 0, 3);
-  }
 }
 
 #endif

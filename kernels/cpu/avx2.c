@@ -58,9 +58,7 @@ TARGET static inline lanes no_lanes(void) {
 }
 
 TARGET static inline void store_lanes(const lanes *from, double lane[WEIR_LANES]) {
-  for (size_t i = 0; i < 4; i++) {
-    _mm256_storeu_pd(lane + 4 * i, from->part[i]);
-  }
+  for (size_t i = 0; i < 4; i++) _mm256_storeu_pd(lane + 4 * i, from->part[i]);
 }
 
 TARGET static double sum_square(const float *x, size_t n) {
@@ -96,9 +94,7 @@ TARGET static void abs_sum_max(const float *x, size_t n, double *sum, uint32_t *
   uint32_t largest[8];
   _mm256_storeu_si256((__m256i *)(void *)largest, most);
   uint32_t max = 0;
-  for (size_t j = 0; j < 8; j++) {
-    max = largest[j] > max ? largest[j] : max;
-  }
+  for (size_t j = 0; j < 8; j++) max = largest[j] > max ? largest[j] : max;
   *max_bits = weir_lanes_magnitude(x, i, n, lane, max);
   *sum = weir_fold_lanes(lane);
 }
@@ -106,9 +102,7 @@ TARGET static void abs_sum_max(const float *x, size_t n, double *sum, uint32_t *
 TARGET static size_t count(const float *x, size_t n, uint32_t bits) {
   size_t found = 0;
   size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    found += (size_t)__builtin_popcount(reaching(magnitudes(x + i), bits));
-  }
+  for (; i + 8 <= n; i += 8) found += (size_t)__builtin_popcount(reaching(magnitudes(x + i), bits));
   return found + weir_cpu_scalar.count(x + i, n - i, bits);
 }
 
@@ -131,9 +125,7 @@ TARGET static size_t compact(const float *x, size_t n, uint32_t bits, uint32_t b
                         _mm256_permutevar8x32_epi32(at, order));
     at = _mm256_add_epi32(at, _mm256_set1_epi32(8));
     found += (size_t)__builtin_popcount(take);
-    if (found > capacity) {
-      return SIZE_MAX;
-    }
+    if (found > capacity) return SIZE_MAX;
   }
   size_t rest = weir_cpu_scalar.compact(x + i, n - i, bits, base + (uint32_t)i, magnitude + found,
                                         position + found, capacity - found);
@@ -151,15 +143,12 @@ TARGET static size_t emit(const float *x, size_t n, weir_band band, uint32_t bas
     uint32_t take = reaching(m, band.high);
     if (band.quota > 0) {
       uint32_t middle = reaching(m, band.low) & ~take;
-      if (band.quota < 8) {
-        middle = _pdep_u32((UINT32_C(1) << band.quota) - 1, middle);
-      }
+      if (band.quota < 8) middle = _pdep_u32((UINT32_C(1) << band.quota) - 1, middle);
       band.quota -= (size_t)__builtin_popcount(middle);
       take |= middle;
     }
-    for (; take != 0; take &= take - 1) {
+    for (; take != 0; take &= take - 1)
       index[taken++] = base + (uint32_t)i + (uint32_t)__builtin_ctz(take);
-    }
   }
   band.most -= taken;
   return taken + weir_cpu_scalar.emit(x + i, n - i, band, base + (uint32_t)i, index + taken);
@@ -226,9 +215,7 @@ TARGET static void range(const float *x, size_t n, float *low, float *high) {
   }
   if (i < n) {
     float rest[16];
-    for (size_t lane = 0; lane < 16; lane++) {
-      rest[lane] = i + lane < n ? x[i + lane] : x[0];
-    }
+    for (size_t lane = 0; lane < 16; lane++) rest[lane] = i + lane < n ? x[i + lane] : x[0];
     for (size_t half = 0; half < 2; half++) {
       __m256 d = _mm256_loadu_ps(rest + 8 * half);
       least[half] = _mm256_min_ps(d, least[half]);
@@ -252,17 +239,14 @@ TARGET static inline __m256 on_grid(const uint8_t *code, weir_grid grid) {
 
 TARGET static void dequantize(const uint8_t *code, size_t n, weir_grid grid, float *to) {
   size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    _mm256_storeu_ps(to + i, on_grid(code + i, grid));
-  }
+  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(to + i, on_grid(code + i, grid));
   plain_dequantize(code + i, n - i, grid, to + i);
 }
 
 TARGET static void dequantize_add(const uint8_t *code, size_t n, weir_grid grid, float *to) {
   size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
+  for (; i + 8 <= n; i += 8)
     _mm256_storeu_ps(to + i, _mm256_add_ps(_mm256_loadu_ps(to + i), on_grid(code + i, grid)));
-  }
   plain_dequantize_add(code + i, n - i, grid, to + i);
 }
 

@@ -90,9 +90,8 @@ TARGET static size_t count(const float *x, size_t n, uint32_t bits) {
   __m512i least = _mm512_set1_epi32((int)bits);
   size_t found = 0;
   size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
+  for (; i + 16 <= n; i += 16)
     found += mask_ones(_mm512_cmpge_epu32_mask(magnitudes(x + i), least));
-  }
   return found + weir_cpu_scalar.count(x + i, n - i, bits);
 }
 
@@ -110,9 +109,7 @@ TARGET static size_t compact(const float *x, size_t n, uint32_t bits, uint32_t b
     _mm512_storeu_si512(position + found, _mm512_maskz_compress_epi32(take, at));
     at = _mm512_add_epi32(at, _mm512_set1_epi32(16));
     found += mask_ones(take);
-    if (found > capacity) {
-      return SIZE_MAX;
-    }
+    if (found > capacity) return SIZE_MAX;
   }
   size_t rest = weir_cpu_scalar.compact(x + i, n - i, bits, base + (uint32_t)i, magnitude + found,
                                         position + found, capacity - found);
@@ -131,9 +128,7 @@ TARGET static size_t emit(const float *x, size_t n, weir_band band, uint32_t bas
     uint32_t take = _mm512_cmpge_epu32_mask(m, high);
     if (band.quota > 0) {
       uint32_t middle = _mm512_cmpge_epu32_mask(m, low) & ~take;
-      if (band.quota < 16) {
-        middle = _pdep_u32((UINT32_C(1) << band.quota) - 1, middle);
-      }
+      if (band.quota < 16) middle = _pdep_u32((UINT32_C(1) << band.quota) - 1, middle);
       band.quota -= (size_t)__builtin_popcount(middle);
       take |= middle;
     }
@@ -225,17 +220,14 @@ TARGET static inline __m512 on_grid(const uint8_t *code, weir_grid grid) {
 
 TARGET static void dequantize(const uint8_t *code, size_t n, weir_grid grid, float *to) {
   size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    _mm512_storeu_ps(to + i, on_grid(code + i, grid));
-  }
+  for (; i + 16 <= n; i += 16) _mm512_storeu_ps(to + i, on_grid(code + i, grid));
   plain_dequantize(code + i, n - i, grid, to + i);
 }
 
 TARGET static void dequantize_add(const uint8_t *code, size_t n, weir_grid grid, float *to) {
   size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
+  for (; i + 16 <= n; i += 16)
     _mm512_storeu_ps(to + i, _mm512_add_ps(_mm512_loadu_ps(to + i), on_grid(code + i, grid)));
-  }
   plain_dequantize_add(code + i, n - i, grid, to + i);
 }
 

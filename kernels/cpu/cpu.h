@@ -188,9 +188,7 @@ void weir_cpu_force(const weir_cpu_ops *ops);
 /* Add the lanes up in the contract's order. */
 static inline double weir_fold_lanes(double lane[WEIR_LANES]) {
   for (size_t width = WEIR_LANES / 2; width > 0; width /= 2) {
-    for (size_t i = 0; i < width; i++) {
-      lane[i] += lane[i + width];
-    }
+    for (size_t i = 0; i < width; i++) lane[i] += lane[i + width];
   }
   return lane[0];
 }

@@ -7,9 +7,7 @@ static _Atomic(const weir_cpu_ops *) chosen;
 
 static const weir_cpu_ops *best(void) {
   const weir_cpu_ops *ops = weir_cpu_avx512();
-  if (ops == NULL) {
-    ops = weir_cpu_avx2();
-  }
+  if (ops == NULL) ops = weir_cpu_avx2();
   return ops != NULL ? ops : &weir_cpu_scalar;
 }
 

@@ -90,9 +90,8 @@ TARGET static inline __attribute__((always_inline)) __m256i stochastic_codes(
 
 TARGET static inline __m256i wide_codes(const float *x, grid8 grid, __m256i draw) {
   __m256i code[4];
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 4; i++)
     code[i] = compared_codes(x + 8 * i, grid, _mm256_add_epi32(draw, _mm256_set1_epi32(8 * i)));
-  }
   return _mm256_packus_epi16(_mm256_packus_epi32(code[0], code[1]),
                              _mm256_packus_epi32(code[2], code[3]));
 }

@@ -42,9 +42,8 @@ TARGET static field_lanes find_fields(unsigned phase, unsigned shift) {
     unsigned begin = (phase + (lane & ~3U) * shift) / 8;
     f.from[lane / 4] = begin;
     f.by[lane] = bit % 8;
-    for (unsigned byte = 0; byte < 4; byte++) {
+    for (unsigned byte = 0; byte < 4; byte++)
       f.pick[4 * lane + byte] = (uint8_t)(bit / 8 - begin + byte);
-    }
   }
   return f;
 }
@@ -58,9 +57,8 @@ TARGET static size_t places(const uint8_t *bits, size_t *words, uint32_t from, u
   for (; word < *words && room - got >= WEIR_PLACES_ROOM; word++) {
     uint64_t window;
     memcpy(&window, bits + 8 * word, sizeof window);
-    for (; window != 0; window &= window - 1) {
+    for (; window != 0; window &= window - 1)
       to[got++] = from + (uint32_t)(64 * word) + (uint32_t)__builtin_ctzll(window);
-    }
   }
   *words = word;
   return got;

@@ -74,9 +74,7 @@ TARGET_BYTES static inline __m512i hot_bytes(const weir_elias *list, uint64_t ta
   uint8_t few[32] = {0};
   const uint8_t *from = list->low + bit / 8;
   if (bit / 8 + sizeof few > list->low_bytes) { /* the end of the list */
-    if (bit / 8 < list->low_bytes) {
-      memcpy(few, from, (size_t)(list->low_bytes - bit / 8));
-    }
+    if (bit / 8 < list->low_bytes) memcpy(few, from, (size_t)(list->low_bytes - bit / 8));
     from = few;
   }
   const __m512i eights = _mm512_setr_epi64(
@@ -94,9 +92,7 @@ TARGET_BYTES static void elias_masks(weir_elias_masks *masks, const uint8_t *end
   weir_elias_masks m = *masks;
   const weir_elias list = *m.list; /* no store here changes it */
   uint8_t numbers[64];
-  for (unsigned i = 0; i < 64; i++) {
-    numbers[i] = (uint8_t)i;
-  }
+  for (unsigned i = 0; i < 64; i++) numbers[i] = (uint8_t)i;
   const __m512i number = _mm512_loadu_si512(numbers);
   const __m512i up1 = _mm512_sub_epi8(number, _mm512_set1_epi8(1)); /* 0: byte 63 of the other */
   const __m512i up2 = _mm512_sub_epi8(number, _mm512_set1_epi8(2));

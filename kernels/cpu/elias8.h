@@ -82,9 +82,7 @@ TARGET static inline __m256i find_low(const weir_elias *list, uint64_t taken, ui
   const uint8_t *from = list->low + at / 8;
   if (at / 8 + sizeof few > list->low_bytes) { /* the end of the list */
     memset(few, 0, sizeof few);
-    if (at / 8 < list->low_bytes) {
-      memcpy(few, from, (size_t)(list->low_bytes - at / 8));
-    }
+    if (at / 8 < list->low_bytes) memcpy(few, from, (size_t)(list->low_bytes - at / 8));
     from = few;
   }
   const uint64_t next = at % 8 + 3 * (uint64_t)__builtin_popcount(bits & 0xffff);

@@ -59,9 +59,7 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
     }
     feed_moments(&sums, x);
   }
-  if (list) {
-    f->list->count = found <= capacity ? found : SIZE_MAX;
-  }
+  if (list) f->list->count = found <= capacity ? found : SIZE_MAX;
   *to = sums;
   return i;
 }

@@ -68,9 +68,7 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
       if (list && found <= capacity) {
         __m256i m = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
         uint32_t take = reaching(m, all.floor_bits);
-        if ((take | always) != 0) {
-          found = feed_list(&all, found, m, take, place);
-        }
+        if ((take | always) != 0) found = feed_list(&all, found, m, take, place);
         place = _mm256_add_epi32(place, _mm256_set1_epi32(8));
       }
       feed_moments(&sums, x, half);
@@ -78,12 +76,8 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
   }
   uint32_t bad[8];
   _mm256_storeu_si256((void *)bad, sums.bad);
-  for (size_t lane = 0; lane < 8; lane++) {
-    sums.nonfinite += bad[lane];
-  }
-  if (list) {
-    f->list->count = found <= capacity ? found : SIZE_MAX;
-  }
+  for (size_t lane = 0; lane < 8; lane++) sums.nonfinite += bad[lane];
+  if (list) f->list->count = found <= capacity ? found : SIZE_MAX;
   *to = sums;
   return i;
 }

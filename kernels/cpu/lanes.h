@@ -47,9 +47,7 @@ static inline void weir_lanes_feed_rest(const weir_feeding *f, size_t from, doub
 
 static inline void weir_lanes_square(const float *x, size_t from, size_t n,
                                      double lane[WEIR_LANES]) {
-  for (size_t i = from; i < n; i++) {
-    lane[i % WEIR_LANES] += (double)x[i] * (double)x[i];
-  }
+  for (size_t i = from; i < n; i++) lane[i % WEIR_LANES] += (double)x[i] * (double)x[i];
 }
 
 /* Sum of |x|.  Returns the largest bits of |x|, at least max. */

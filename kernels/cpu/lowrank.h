@@ -18,9 +18,7 @@ TARGET static inline float fold_lanes16(const lanes16 *lanes) {
   float sum[16];
   memcpy(sum, lanes, sizeof sum);
   for (size_t width = 8; width > 0; width /= 2) {
-    for (size_t i = 0; i < width; i++) {
-      sum[i] += sum[i + width];
-    }
+    for (size_t i = 0; i < width; i++) sum[i] += sum[i + width];
   }
   return sum[0];
 }
@@ -42,15 +40,9 @@ TARGET static inline void row_dots(const float *x, size_t n, const float *q, siz
                                    size_t rank, float *out, size_t out_stride) {
   lanes16 sum[LOWRANK_AT_ONCE] = {{0}, {0}, {0}, {0}};
   size_t j = 0;
-  for (; j + 16 <= n; j += 16) {
-    add_products(x + j, q + j, stride, rank, 16, sum);
-  }
-  if (j < n) {
-    add_products(x + j, q + j, stride, rank, n - j, sum);
-  }
-  for (size_t k = 0; k < rank; k++) {
-    out[k * out_stride] = fold_lanes16(&sum[k]);
-  }
+  for (; j + 16 <= n; j += 16) add_products(x + j, q + j, stride, rank, 16, sum);
+  if (j < n) add_products(x + j, q + j, stride, rank, n - j, sum);
+  for (size_t k = 0; k < rank; k++) out[k * out_stride] = fold_lanes16(&sum[k]);
 }
 
 /* P = M Q */
@@ -62,17 +54,14 @@ TARGET static void lowrank_project(const float *m, size_t rows, size_t columns, 
       row_dots(m + i * columns, columns, q + k * stride, stride, LOWRANK_AT_ONCE, p + k * rows + i,
                rows);
     }
-    for (; k < rank; k++) {
+    for (; k < rank; k++)
       row_dots(m + i * columns, columns, q + k * stride, stride, 1, p + k * rows + i, rows);
-    }
   }
 }
 
 /* to += x factor */
 TARGET static void add_scaled(const float *restrict x, float factor, size_t n, float *restrict to) {
-  for (size_t i = 0; i < n; i++) {
-    to[i] += x[i] * factor;
-  }
+  for (size_t i = 0; i < n; i++) to[i] += x[i] * factor;
 }
 
 /* Q = M^T P; here Q's columns lie behind one another. */
@@ -82,9 +71,8 @@ TARGET static void lowrank_project_back(const float *m, size_t rows, size_t colu
   for (size_t from = 0; from < columns; from += LOWRANK_TILE) {
     size_t part = columns - from < LOWRANK_TILE ? columns - from : LOWRANK_TILE;
     for (size_t i = 0; i < rows; i++) {
-      for (size_t k = 0; k < rank; k++) {
+      for (size_t k = 0; k < rank; k++)
         add_scaled(m + i * columns + from, p[k * rows + i], part, q + k * columns + from);
-      }
     }
   }
 }
@@ -114,16 +102,11 @@ TARGET static void lowrank_expand(const float *p, size_t rows, const float *q, s
     size_t part = columns - from < LOWRANK_TILE ? columns - from : LOWRANK_TILE;
     for (size_t i = 0; i < rows; i++) {
       float *out = to + i * columns + from;
-      for (size_t k = 0; k < rank; k++) {
-        factor[k] = p[k * rows + i];
-      }
+      for (size_t k = 0; k < rank; k++) factor[k] = p[k * rows + i];
       size_t j = 0;
-      for (; j + 16 <= part; j += 16) {
+      for (; j + 16 <= part; j += 16)
         expand_few(factor, q + from + j, columns, rank, 16, out + j, subtract);
-      }
-      if (j < part) {
-        expand_few(factor, q + from + j, columns, rank, part - j, out + j, subtract);
-      }
+      if (j < part) expand_few(factor, q + from + j, columns, rank, part - j, out + j, subtract);
     }
   }
 }
@@ -133,13 +116,10 @@ TARGET static double dot(const float *x, const float *y, size_t n) {
   double lanes[WEIR_LANES] = {0};
   size_t i = 0;
   for (; i + WEIR_LANES <= n; i += WEIR_LANES) {
-    for (size_t lane = 0; lane < WEIR_LANES; lane++) {
+    for (size_t lane = 0; lane < WEIR_LANES; lane++)
       lanes[lane] += (double)x[i + lane] * (double)y[i + lane];
-    }
   }
-  for (size_t lane = 0; i < n; i++, lane++) {
-    lanes[lane] += (double)x[i] * (double)y[i];
-  }
+  for (size_t lane = 0; i < n; i++, lane++) lanes[lane] += (double)x[i] * (double)y[i];
   return weir_fold_lanes(lanes);
 }
 

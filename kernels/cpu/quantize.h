@@ -73,30 +73,22 @@ TARGET static void ternary_sums(const float *x, const uint8_t *code, size_t n, d
   uint32_t hits = 0;
   size_t i = 0;
   for (; i + WEIR_LANES <= n; i += WEIR_LANES) {
-    for (size_t lane = 0; lane < WEIR_LANES; lane++) {
+    for (size_t lane = 0; lane < WEIR_LANES; lane++)
       lanes[lane] += (double)(x[i + lane] * (float)((int32_t)code[i + lane] - 1));
-    }
   }
-  for (size_t lane = 0; i < n; i++, lane++) {
+  for (size_t lane = 0; i < n; i++, lane++)
     lanes[lane] += (double)(x[i] * (float)((int32_t)code[i] - 1));
-  }
-  for (i = 0; i < n; i++) {
-    hits += code[i] != 1;
-  }
+  for (i = 0; i < n; i++) hits += code[i] != 1;
   *sum += weir_fold_lanes(lanes);
   *fired += hits;
 }
 
 TARGET static void choose(const uint8_t *code, size_t n, float zero, float one, float *to) {
-  for (size_t i = 0; i < n; i++) {
-    to[i] = code[i] != 0 ? one : zero;
-  }
+  for (size_t i = 0; i < n; i++) to[i] = code[i] != 0 ? one : zero;
 }
 
 TARGET static void choose_add(const uint8_t *code, size_t n, float zero, float one, float *to) {
-  for (size_t i = 0; i < n; i++) {
-    to[i] += code[i] != 0 ? one : zero;
-  }
+  for (size_t i = 0; i < n; i++) to[i] += code[i] != 0 ? one : zero;
 }
 
 /* Eight codes of 8 bits, the first in the lowest byte, drawn together to bits each: neighbours in
@@ -137,9 +129,7 @@ TARGET static void plain_pack(const uint8_t *code, size_t groups, unsigned bits,
   for (size_t g = words; g < groups; g++) {
     memcpy(&w, code + 8 * g, sizeof w);
     w = draw_together(w, bits);
-    for (size_t byte = 0; byte < bits; byte++) {
-      out[bits * g + byte] = (uint8_t)(w >> 8 * byte);
-    }
+    for (size_t byte = 0; byte < bits; byte++) out[bits * g + byte] = (uint8_t)(w >> 8 * byte);
   }
 }
 
@@ -153,9 +143,7 @@ TARGET static void plain_unpack(const uint8_t *in, size_t groups, unsigned bits,
   }
   for (size_t g = words; g < groups; g++) {
     w = 0;
-    for (size_t byte = 0; byte < bits; byte++) {
-      w |= (uint64_t)in[bits * g + byte] << 8 * byte;
-    }
+    for (size_t byte = 0; byte < bits; byte++) w |= (uint64_t)in[bits * g + byte] << 8 * byte;
     w = draw_apart(w, bits);
     memcpy(code + 8 * g, &w, sizeof w);
   }
@@ -175,15 +163,10 @@ TARGET static inline uint16_t half_at(const uint8_t *x, size_t i) {
 }
 
 TARGET static void plain_fp16_decode(const uint8_t *x, size_t n, float *to, weir_decoding how) {
-  for (size_t i = 0; how == WEIR_DECODE_STORE && i < n; i++) {
-    to[i] = weir_fp16_value(half_at(x, i));
-  }
-  for (size_t i = 0; how == WEIR_DECODE_ADD && i < n; i++) {
-    to[i] += weir_fp16_value(half_at(x, i));
-  }
-  for (size_t i = 0; how == WEIR_DECODE_SUBTRACT && i < n; i++) {
+  for (size_t i = 0; how == WEIR_DECODE_STORE && i < n; i++) to[i] = weir_fp16_value(half_at(x, i));
+  for (size_t i = 0; how == WEIR_DECODE_ADD && i < n; i++) to[i] += weir_fp16_value(half_at(x, i));
+  for (size_t i = 0; how == WEIR_DECODE_SUBTRACT && i < n; i++)
     to[i] -= weir_fp16_value(half_at(x, i));
-  }
 }
 
 TARGET static bool fp16_finite(const uint8_t *x, size_t n) {
@@ -191,9 +174,7 @@ TARGET static bool fp16_finite(const uint8_t *x, size_t n) {
   uint16_t special = 0;
   for (size_t at = 0; at < n && special == 0; at += BLOCK) {
     size_t part = n - at < BLOCK ? n - at : BLOCK;
-    for (size_t i = at; i < at + part; i++) {
-      special |= (half_at(x, i) & 0x7c00U) == 0x7c00U;
-    }
+    for (size_t i = at; i < at + part; i++) special |= (half_at(x, i) & 0x7c00U) == 0x7c00U;
   }
   return special == 0;
 }

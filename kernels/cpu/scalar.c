@@ -31,9 +31,7 @@ static void abs_sum_max(const float *x, size_t n, double *sum, uint32_t *max_bit
 
 static size_t count(const float *x, size_t n, uint32_t bits) {
   size_t found = 0;
-  for (size_t i = 0; i < n; i++) {
-    found += weir_magnitude(x[i]) >= bits;
-  }
+  for (size_t i = 0; i < n; i++) found += weir_magnitude(x[i]) >= bits;
   return found;
 }
 
@@ -46,9 +44,7 @@ static size_t compact(const float *x, size_t n, uint32_t bits, uint32_t base, fl
     magnitude[found] = weir_float_of(m);
     position[found] = base + (uint32_t)i;
     found += m >= bits;
-    if (found > capacity) {
-      return SIZE_MAX;
-    }
+    if (found > capacity) return SIZE_MAX;
   }
   return found;
 }
@@ -70,26 +66,20 @@ static size_t emit(const float *x, size_t n, weir_band band, uint32_t base, uint
 static void bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
   for (size_t i = 0; i < n; i++) {
     uint16_t bits = weir_bf16_bits(x[i]);
-    if (error != NULL) {
-      error[i] += x[i] - weir_bf16_value(bits);
-    }
+    if (error != NULL) error[i] += x[i] - weir_bf16_value(bits);
     out[i] = bits;
   }
 }
 
 static void bf16_decode(const uint8_t *x, size_t n, float *out) {
-  for (size_t i = 0; i < n; i++) {
-    out[i] = weir_bf16_value(half_at(x, i));
-  }
+  for (size_t i = 0; i < n; i++) out[i] = weir_bf16_value(half_at(x, i));
 }
 
 /* In lanes and halves like a sum: of 0 and -0 too every version takes the same. */
 static void range(const float *x, size_t n, float *low, float *high) {
   float least[WEIR_LANES];
   float most[WEIR_LANES];
-  for (size_t lane = 0; lane < WEIR_LANES; lane++) {
-    least[lane] = most[lane] = x[0];
-  }
+  for (size_t lane = 0; lane < WEIR_LANES; lane++) least[lane] = most[lane] = x[0];
   size_t i = 0;
   for (; i + WEIR_LANES <= n; i += WEIR_LANES) {
     for (size_t lane = 0; lane < WEIR_LANES; lane++) {

@@ -10,9 +10,7 @@
 
 TARGET static size_t ones(const uint64_t *mask, size_t words) {
   size_t sum = 0;
-  for (size_t w = 0; w < words; w++) {
-    sum += (size_t)__builtin_popcountll(mask[w]);
-  }
+  for (size_t w = 0; w < words; w++) sum += (size_t)__builtin_popcountll(mask[w]);
   return sum;
 }
 
@@ -21,18 +19,15 @@ TARGET static inline size_t spread_word(uint64_t bits, const float *value, float
   const float *next = value;
   (void)stream;
   memset(to, 0, 64 * sizeof *to);
-  for (; bits != 0; bits &= bits - 1) {
-    to[__builtin_ctzll(bits)] = *next++;
-  }
+  for (; bits != 0; bits &= bits - 1) to[__builtin_ctzll(bits)] = *next++;
   return (size_t)(next - value);
 }
 
 TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float *value, float *to) {
   const float *next = value;
   for (size_t w = 0; w < words; w++) {
-    for (uint64_t bits = mask[w]; bits != 0; bits &= bits - 1) {
+    for (uint64_t bits = mask[w]; bits != 0; bits &= bits - 1)
       to[64 * w + (size_t)__builtin_ctzll(bits)] += *next++;
-    }
   }
   return (size_t)(next - value);
 }

@@ -31,9 +31,7 @@ TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float 
   const float *next = value;
   for (size_t w = 0; w < words; w++, to += 64) {
     uint64_t bits = mask[w];
-    if (bits == 0) {
-      continue;
-    }
+    if (bits == 0) continue;
     for (unsigned quarter = 0; quarter < 4; quarter++) {
       _mm_prefetch((const char *)(to + 16 * quarter) + WEIR_SPREAD_AHEAD, _MM_HINT_T0);
       __m512 sum = _mm512_loadu_ps(to + 16 * quarter);

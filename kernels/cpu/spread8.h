@@ -27,14 +27,11 @@ TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float 
   const float *next = value;
   for (size_t w = 0; w < words; w++, to += 64) {
     uint64_t bits = mask[w];
-    if (bits == 0) {
-      continue;
-    }
+    if (bits == 0) continue;
     /* All eight parts, empty or not: where the last of them ends nobody could predict. */
     for (unsigned part = 0; part < 8; part++, bits >>= 8) {
-      if (part % 2 == 0) {
+      if (part % 2 == 0)
         _mm_prefetch((const char *)(to + 8 * part) + WEIR_SPREAD_AHEAD, _MM_HINT_T0);
-      }
       __m256i ranks = byte_row(byte_ranks, bits);
       __m256 old = _mm256_loadu_ps(to + 8 * part);
       __m256 sum = _mm256_add_ps(old, spread8(ranks, next));

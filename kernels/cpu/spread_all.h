@@ -6,9 +6,7 @@
 TARGET static size_t spread(const uint64_t *mask, size_t words, const float *value, float *to,
                             bool stream) {
   const float *next = value;
-  for (size_t w = 0; w < words; w++) {
-    next += spread_word(mask[w], next, to + 64 * w, stream);
-  }
+  for (size_t w = 0; w < words; w++) next += spread_word(mask[w], next, to + 64 * w, stream);
   return (size_t)(next - value);
 }
 

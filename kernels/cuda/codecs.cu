@@ -72,9 +72,8 @@ static weir_status check(const weir_cuda *cuda, const weir_cuda_codec *codec,
                          size_t capacity) {
   size_t n = layout->offset[layout->tensors];
   weir_status status = weir_select_check(layout, cr, k, capacity);
-  if (status == WEIR_OK && n > 0 && (fed->g == NULL) != (fed->r == NULL)) {
+  if (status == WEIR_OK && n > 0 && (fed->g == NULL) != (fed->r == NULL))
     return weir_fail(WEIR_E_INVALID, "a gradient without a residual, or the other way round");
-  }
   size_t room = k + codec->spare <= n ? k + codec->spare : k;
   return status == WEIR_OK ? weir_cuda_ready(cuda, n, room) : status;
 }
@@ -85,15 +84,11 @@ weir_status weir_cuda_select(weir_cuda *cuda, uint32_t codec, const weir_cuda_fe
   const weir_cuda_codec *row;
   *k = 0;
   weir_status status = find(codec, true, &row);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   size_t n = layout->offset[layout->tensors];
   size_t kept = weir_codecs[codec]->kept(layout, cr);
   status = check(cuda, row, fed, layout, cr, kept, capacity);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   /* Moments are made on the way of e = g + r; of no elements, by themselves. */
   bool fused = fed->r != NULL;
   weir_pick pick = {
@@ -115,12 +110,9 @@ weir_status weir_cuda_select(weir_cuda *cuda, uint32_t codec, const weir_cuda_fe
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     fold_fed(const weir_sums *sums, size_t count, weir_moments *moments, weir_moments *lost) {
   weir_sums all = weir_fold_sums(sums, count);
-  if (threadIdx.x == 0 && moments != NULL) {
+  if (threadIdx.x == 0 && moments != NULL)
     *moments = weir_moments{all.sum[WEIR_FED_SUM], all.sum[WEIR_FED_SQUARE], (size_t)all.count};
-  }
-  if (threadIdx.x == 0 && lost != NULL) {
-    *lost = weir_moments{0.0, all.sum[WEIR_FED_LOST], 0};
-  }
+  if (threadIdx.x == 0 && lost != NULL) *lost = weir_moments{0.0, all.sum[WEIR_FED_LOST], 0};
 }
 
 weir_status weir_cuda_fold_fed(weir_cuda *cuda, const weir_sums *sums, size_t count,
@@ -153,9 +145,8 @@ weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda
   const weir_feed feed = {given ? fed->e : fed->g, fed->r, fed->e, given ? NULL : fed->moments,
                           lost};
   *bytes = 0;
-  if (given != (fed->r == NULL) || lost == NULL) {
+  if (given != (fed->r == NULL) || lost == NULL)
     return weir_fail(WEIR_E_INVALID, "a gradient without a residual, or the other way round");
-  }
   weir_status status = weir_cuda_ready(cuda, layout->offset[layout->tensors], 0);
   return status == WEIR_OK ? encode(cuda, codec, feed, layout, cr, seed, out, capacity, bytes)
                            : status;
@@ -177,9 +168,8 @@ weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *messag
 weir_status weir_cuda_decode_sum(weir_cuda *cuda, uint32_t codec,
                                  const weir_cuda_messages *messages, const weir_layout *layout,
                                  double cr, float *to, float share, uint32_t *overflow) {
-  if (messages->count == 0 || messages->count > UINT32_MAX) {
+  if (messages->count == 0 || messages->count > UINT32_MAX)
     return weir_fail(WEIR_E_INVALID, "a sum of %zu messages", messages->count);
-  }
   const weir_intake in = {(const uint8_t *)messages->first,
                           messages->bytes,
                           messages->pitch,

@@ -42,9 +42,7 @@ __device__ static inline bool weir_publish(const weir_intake &in, float sum, flo
 }
 
 __device__ static inline void weir_report_overflow(const weir_intake &in, bool finite) {
-  if (!finite) {
-    atomicOr(in.overflow, 1U);
-  }
+  if (!finite) atomicOr(in.overflow, 1U);
 }
 
 typedef weir_status weir_cuda_encode_fn(weir_cuda *cuda, const weir_feed &feed,

@@ -6,20 +6,15 @@
 #include "kernels/cuda/tensors.cuh"
 
 weir_status weir_cuda_check(cudaError_t error, const char *what) {
-  if (error == cudaSuccess) {
-    return WEIR_OK;
-  }
+  if (error == cudaSuccess) return WEIR_OK;
   weir_status status = error == cudaErrorMemoryAllocation ? WEIR_E_NOMEM : WEIR_E_INTERNAL;
   return weir_fail(status, "CUDA, %s: %s", what, cudaGetErrorString(error));
 }
 
 weir_status weir_cuda_ready(const weir_cuda *cuda, size_t n, size_t k) {
-  if (n > UINT32_MAX) {
+  if (n > UINT32_MAX)
     return weir_fail(WEIR_E_UNSUPPORTED, "%zu elements are more than 32-bit indices reach", n);
-  }
-  if (k > n) {
-    return weir_fail(WEIR_E_INVALID, "%zu of %zu elements cannot be kept", k, n);
-  }
+  if (k > n) return weir_fail(WEIR_E_INVALID, "%zu of %zu elements cannot be kept", k, n);
   if (n > cuda->n || k > cuda->k) {
     return weir_fail(WEIR_E_STATE,
                      "workspace is reserved for %zu of %zu elements, not for %zu of %zu", cuda->k,
@@ -48,16 +43,13 @@ static weir_status open_device(weir_cuda *cuda, void *stream) {
                              "making a stream");
     cuda->owns_stream = status == WEIR_OK;
   }
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK)
     status = weir_cuda_check(cudaMalloc((void **)&cuda->fault, sizeof *cuda->fault), "fault word");
-  }
   if (status == WEIR_OK) {
     status = weir_cuda_check(cudaMallocHost((void **)&cuda->fault_host, sizeof *cuda->fault_host),
                              "page-locked memory");
   }
-  if (status == WEIR_OK) {
-    status = weir_cuda_clear(cuda, cuda->fault, sizeof *cuda->fault);
-  }
+  if (status == WEIR_OK) status = weir_cuda_clear(cuda, cuda->fault, sizeof *cuda->fault);
   return status;
 }
 
@@ -69,9 +61,7 @@ weir_status weir_cuda_create(int device, void *stream, weir_cuda **out) {
                      "there is no CUDA device %d, of %d", device, devices);
   }
   weir_cuda *cuda = new (std::nothrow) weir_cuda();
-  if (cuda == NULL) {
-    return weir_fail(WEIR_E_NOMEM, "no memory for a CUDA context");
-  }
+  if (cuda == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a CUDA context");
   cuda->device = device;
   weir_status status = open_device(cuda, stream);
   if (status != WEIR_OK) {
@@ -83,9 +73,7 @@ weir_status weir_cuda_create(int device, void *stream, weir_cuda **out) {
 }
 
 void weir_cuda_free(weir_cuda *cuda) {
-  if (cuda == NULL) {
-    return;
-  }
+  if (cuda == NULL) return;
   /* Nothing useful can be done about an error any more. */
   (void)cudaSetDevice(cuda->device);
   (void)cudaStreamSynchronize(cuda->stream);
@@ -93,9 +81,7 @@ void weir_cuda_free(weir_cuda *cuda) {
   weir_cuda_tensors_free(cuda->tensors);
   (void)cudaFree(cuda->fault);
   (void)cudaFreeHost(cuda->fault_host);
-  if (cuda->owns_stream) {
-    (void)cudaStreamDestroy(cuda->stream);
-  }
+  if (cuda->owns_stream) (void)cudaStreamDestroy(cuda->stream);
   delete cuda;
 }
 
@@ -128,31 +114,24 @@ static size_t lay_out(weir_cuda *cuda, void *block) {
 }
 
 weir_status weir_cuda_reserve(weir_cuda *cuda, size_t n, size_t k) {
-  if (n > UINT32_MAX || k > n) {
+  if (n > UINT32_MAX || k > n)
     return weir_fail(WEIR_E_INVALID, "no workspace can be reserved for %zu of %zu elements", k, n);
-  }
-  if (n <= cuda->n && k <= cuda->k && cuda->workspace != NULL) {
-    return WEIR_OK;
-  }
+  if (n <= cuda->n && k <= cuda->k && cuda->workspace != NULL) return WEIR_OK;
   weir_cuda grown = *cuda;
   grown.n = n > cuda->n ? n : cuda->n;
   grown.k = k > cuda->k ? k : cuda->k;
   grown.candidates = weir_cuda_candidates(grown.n, grown.k);
   grown.workspace = NULL;
   weir_status status = weir_cuda_check(cudaSetDevice(cuda->device), "choosing the device");
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK)
     status = weir_cuda_scan_bytes(&grown, weir_cuda_tiles(grown.n) + 1, &grown.scan_bytes);
-  }
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK)
     status = weir_cuda_check(cudaMalloc(&grown.workspace, lay_out(&grown, NULL)), "a workspace");
-  }
   if (status == WEIR_OK) {
     (void)lay_out(&grown, grown.workspace);
     status = weir_cuda_clear(&grown, grown.search, sizeof *grown.search);
   }
-  if (status == WEIR_OK) {
-    status = weir_cuda_check(cudaStreamSynchronize(grown.stream), "waiting");
-  }
+  if (status == WEIR_OK) status = weir_cuda_check(cudaStreamSynchronize(grown.stream), "waiting");
   if (status != WEIR_OK) {
     (void)cudaFree(grown.workspace);
     return status;
@@ -164,15 +143,9 @@ weir_status weir_cuda_reserve(weir_cuda *cuda, size_t n, size_t k) {
 
 weir_status weir_cuda_wait(weir_cuda *cuda) {
   weir_status status = weir_cuda_copy(cuda, cuda->fault_host, cuda->fault, sizeof *cuda->fault);
-  if (status == WEIR_OK) {
-    status = weir_cuda_clear(cuda, cuda->fault, sizeof *cuda->fault);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_check(cudaStreamSynchronize(cuda->stream), "waiting");
-  }
-  if (status != WEIR_OK || *cuda->fault_host == 0) {
-    return status;
-  }
+  if (status == WEIR_OK) status = weir_cuda_clear(cuda, cuda->fault, sizeof *cuda->fault);
+  if (status == WEIR_OK) status = weir_cuda_check(cudaStreamSynchronize(cuda->stream), "waiting");
+  if (status != WEIR_OK || *cuda->fault_host == 0) return status;
   return weir_fail(WEIR_E_PROTOCOL, "malformed message on the device: %s",
                    *cuda->fault_host & WEIR_FAULT_INDEX
                        ? "indices that do not ascend or are out of range"
@@ -193,9 +166,7 @@ void weir_cuda_release(weir_cuda *cuda, void *memory) {
 }
 
 weir_status weir_cuda_copy(weir_cuda *cuda, void *to, const void *from, size_t bytes) {
-  if (bytes == 0) {
-    return WEIR_OK;
-  }
+  if (bytes == 0) return WEIR_OK;
   weir_status status = weir_cuda_check(cudaSetDevice(cuda->device), "choosing the device");
   return status == WEIR_OK
              ? weir_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda->stream),
@@ -204,9 +175,7 @@ weir_status weir_cuda_copy(weir_cuda *cuda, void *to, const void *from, size_t b
 }
 
 weir_status weir_cuda_clear(weir_cuda *cuda, void *memory, size_t bytes) {
-  if (bytes == 0) {
-    return WEIR_OK;
-  }
+  if (bytes == 0) return WEIR_OK;
   weir_status status = weir_cuda_check(cudaSetDevice(cuda->device), "choosing the device");
   return status == WEIR_OK
              ? weir_cuda_check(cudaMemsetAsync(memory, 0, bytes, cuda->stream), "clearing memory")

@@ -32,25 +32,19 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     mine.sum[0] += value * value;
   }
   mine = weir_block_sums(mine);
-  if (threadIdx.x == 0) {
-    sums[blockIdx.x] = mine;
-  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = mine;
 }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     fold_moments(const weir_sums *sums, size_t blocks, weir_moments *out) {
   weir_sums all = weir_fold_sums(sums, blocks);
-  if (threadIdx.x == 0) {
-    *out = weir_moments{0.0, all.sum[0], 0};
-  }
+  if (threadIdx.x == 0) *out = weir_moments{0.0, all.sum[0], 0};
 }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     fold_square(const weir_sums *sums, size_t blocks, double *out, bool add) {
   weir_sums all = weir_fold_sums(sums, blocks);
-  if (threadIdx.x == 0) {
-    *out = (add ? *out : 0.0) + all.sum[0];
-  }
+  if (threadIdx.x == 0) *out = (add ? *out : 0.0) + all.sum[0];
 }
 
 /* A block a tile, as far as there are blocks. */
@@ -84,9 +78,7 @@ weir_status weir_cuda_measure(weir_cuda *cuda, const float *x, size_t n, bool ad
 
 __global__ static void clip(float *x, size_t n, const double *sum_square, double limit) {
   float factor = weir_clip_to(*sum_square, limit);
-  if (factor == 1.0F) {
-    return;
-  }
+  if (factor == 1.0F) return;
   WEIR_CUDA_EACH(i, n) { x[i] *= factor; }
 }
 

@@ -69,9 +69,7 @@ template <typename... P, typename... A>
 weir_status weir_cuda_launch(weir_cuda *cuda, const char *what, size_t grid, unsigned block,
                              void (*kernel)(P...), A... arguments) {
   weir_status status = weir_cuda_check(cudaSetDevice(cuda->device), "choosing the device");
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3((unsigned)grid);
   config.blockDim = dim3(block);

@@ -8,9 +8,7 @@ constexpr size_t SHARE = 100; /* one in so many elements is sampled, and no fewe
 constexpr size_t SAMPLE_LEAST = 8192;
 
 size_t weir_cuda_dgc_sampled(size_t n) {
-  if (n < WEIR_SAMPLED_LEAST) {
-    return 0;
-  }
+  if (n < WEIR_SAMPLED_LEAST) return 0;
   return n / SHARE > SAMPLE_LEAST ? n / SHARE : SAMPLE_LEAST;
 }
 
@@ -58,9 +56,7 @@ static weir_status search_sample(weir_cuda *cuda, size_t sampled, double rank, t
 }
 
 weir_status weir_cuda_pick_dgc(weir_cuda *cuda, const weir_pick &pick) {
-  if (!weir_cuda_sampled(pick.n, pick.k)) {
-    return weir_cuda_pick_topk(cuda, pick);
-  }
+  if (!weir_cuda_sampled(pick.n, pick.k)) return weir_cuda_pick_topk(cuda, pick);
   size_t sampled = weir_cuda_dgc_sampled(pick.n);
   double share = (double)pick.k / (double)pick.n * (double)sampled;
   weir_status status = weir_cuda_launch(cuda, "dgc", 1, 1, next_search, cuda->search, FIRST);
@@ -68,20 +64,11 @@ weir_status weir_cuda_pick_dgc(weir_cuda *cuda, const weir_pick &pick) {
     status = weir_cuda_launch(cuda, "sampling", weir_cuda_grid(cuda, sampled, WEIR_CUDA_BLOCK),
                               WEIR_CUDA_BLOCK, take_sample, pick.e, pick.n, sampled, cuda->sample);
   }
-  if (status == WEIR_OK) {
-    status = search_sample(cuda, sampled, ceil(share), HIGH);
-  }
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK) status = search_sample(cuda, sampled, ceil(share), HIGH);
+  if (status == WEIR_OK)
     status = search_sample(cuda, sampled, ceil(share + 4.0 * sqrt(share) + 8.0), LOW);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_compact(cuda, pick, false);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_digits(cuda, pick.e, pick.n, pick.k);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_settle(cuda, pick, WEIR_BAND_FILL);
-  }
+  if (status == WEIR_OK) status = weir_cuda_compact(cuda, pick, false);
+  if (status == WEIR_OK) status = weir_cuda_digits(cuda, pick.e, pick.n, pick.k);
+  if (status == WEIR_OK) status = weir_cuda_settle(cuda, pick, WEIR_BAND_FILL);
   return status == WEIR_OK ? weir_cuda_emit(cuda, pick) : status;
 }

@@ -12,14 +12,10 @@ struct run {
 
 __device__ static inline void count_bits(uint32_t *histogram, run *r, uint32_t bits, unsigned shift,
                                          unsigned width, uint32_t prefix) {
-  if (bits >> (shift + width) != prefix) {
-    return;
-  }
+  if (bits >> (shift + width) != prefix) return;
   uint32_t bin = bits >> shift & ((1U << width) - 1);
   if (bin != r->bin) {
-    if (r->length > 0) {
-      atomicAdd(&histogram[r->bin], r->length);
-    }
+    if (r->length > 0) atomicAdd(&histogram[r->bin], r->length);
     *r = run{bin, 0};
   }
   r->length++;
@@ -44,9 +40,7 @@ __device__ static void pick(weir_search_state *state, uint32_t k, unsigned shift
       state->high = prefix + 1;
     }
   }
-  for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += blockDim.x) {
-    state->histogram[i] = 0;
-  }
+  for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += blockDim.x) state->histogram[i] = 0;
 }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
@@ -54,9 +48,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
            unsigned shift, unsigned width, weir_search_state *state) {
   __shared__ uint32_t histogram[WEIR_DIGIT_BINS];
   __shared__ uint32_t arrived;
-  for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += WEIR_CUDA_BLOCK) {
-    histogram[i] = 0;
-  }
+  for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += WEIR_CUDA_BLOCK) histogram[i] = 0;
   __syncthreads();
   uint32_t found = state->found;
   uint32_t prefix = state->prefix;
@@ -74,25 +66,17 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
       bits[q] = i < count ? weir_magnitude(from[i]) : UINT32_MAX;
     }
     for (unsigned q = 0; q < 4; q++) {
-      if (bits[q] != UINT32_MAX) {
-        count_bits(histogram, &r, bits[q], shift, width, prefix);
-      }
+      if (bits[q] != UINT32_MAX) count_bits(histogram, &r, bits[q], shift, width, prefix);
     }
   }
-  if (r.length > 0) {
-    atomicAdd(&histogram[r.bin], r.length);
-  }
+  if (r.length > 0) atomicAdd(&histogram[r.bin], r.length);
   __syncthreads();
   for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += WEIR_CUDA_BLOCK) {
-    if (histogram[i] > 0) {
-      atomicAdd(&state->histogram[i], histogram[i]);
-    }
+    if (histogram[i] > 0) atomicAdd(&state->histogram[i], histogram[i]);
   }
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
-    arrived = atomicAdd(&state->arrived, 1U) + 1;
-  }
+  if (threadIdx.x == 0) arrived = atomicAdd(&state->arrived, 1U) + 1;
   __syncthreads();
   if (arrived == gridDim.x) {
     __threadfence();
@@ -154,9 +138,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   uint32_t all_low;
   (void)weir_block_before(reach_high, &all_high);
   (void)weir_block_before(reach_low, &all_low);
-  if (threadIdx.x != 0) {
-    return;
-  }
+  if (threadIdx.x != 0) return;
   atomicAdd(&state->reach_high, all_high);
   atomicAdd(&state->reach_low, all_low);
   __threadfence();
@@ -205,9 +187,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
                 const uint2 *listed, const float *candidate, const uint32_t *place, uint2 *taken) {
   size_t tile = ((size_t)blockIdx.x * WEIR_CUDA_BLOCK + threadIdx.x) / WEIR_WARP;
   unsigned lane = threadIdx.x % WEIR_WARP;
-  if (tile > tiles) {
-    return;
-  }
+  if (tile > tiles) return;
   uint32_t above = 0;
   uint32_t inside = 0;
   if (tile < tiles) {
@@ -233,9 +213,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
          uint32_t base, uint32_t *index, float *value, bool zero) {
   size_t tile = ((size_t)blockIdx.x * WEIR_CUDA_BLOCK + threadIdx.x) / WEIR_WARP;
   unsigned lane = threadIdx.x % WEIR_WARP;
-  if (tile >= tiles) {
-    return;
-  }
+  if (tile >= tiles) return;
   uint32_t lanes_before = (1U << lane) - 1;
   uint32_t quota = k - taken[tiles].x;
   uint2 before = taken[tile];
@@ -252,12 +230,8 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
       uint32_t to = a + (t < quota ? t : quota);
       uint32_t at = items.place != NULL ? items.place[i] : (uint32_t)(items.begin + i);
       index[to] = base + at;
-      if (value != NULL) {
-        value[to] = items.value[i];
-      }
-      if (zero) {
-        e[at] = 0.0F;
-      }
+      if (value != NULL) value[to] = items.value[i];
+      if (zero) e[at] = 0.0F;
     }
     before.x += (uint32_t)__popc(above);
     before.y += (uint32_t)__popc(inside);
@@ -270,9 +244,7 @@ weir_status weir_cuda_emit(weir_cuda *cuda, const weir_pick &pick) {
   weir_status status = weir_cuda_launch(
       cuda, "counting tiles", tiles / warps + 1, WEIR_CUDA_BLOCK, count_tiles, pick.e, pick.n,
       tiles, cuda->search, cuda->listed, cuda->candidate, cuda->candidate_place, cuda->taken);
-  if (status == WEIR_OK) {
-    status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
-  }
+  if (status == WEIR_OK) status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
   return status == WEIR_OK
              ? weir_cuda_launch(cuda, "writing what is kept", (tiles + warps - 1) / warps,
                                 WEIR_CUDA_BLOCK, emit, pick.e, pick.n, tiles, (uint32_t)pick.k,

@@ -24,9 +24,7 @@ weir_status weir_device_wait(weir_device *device, cudaEvent_t event) {
   device->waits++;
   for (unsigned looks = 0;; looks++) {
     cudaError_t state = cudaEventQuery(event);
-    if (state != cudaErrorNotReady) {
-      return weir_cuda_check(state, "waiting");
-    }
+    if (state != cudaErrorNotReady) return weir_cuda_check(state, "waiting");
     if (weir_now_s() > end) {
       return weir_fail(WEIR_E_TIMEOUT, "the device has not come so far within %g s",
                        device->timeout_s);
@@ -61,29 +59,17 @@ static weir_status open_device(weir_device *device) {
     status = weir_cuda_check(cudaStreamCreateWithFlags(&device->own, cudaStreamNonBlocking),
                              "making a stream");
   }
-  if (status == WEIR_OK) {
-    status = weir_device_make_event(&device->done);
-  }
-  if (status == WEIR_OK) {
-    status = weir_device_floats(&device->residual, device->n);
-  }
-  if (status == WEIR_OK) {
-    status = weir_device_floats(&device->e, device->n);
-  }
-  if (status == WEIR_OK) {
-    status = weir_device_floats(&device->sum, device->n);
-  }
+  if (status == WEIR_OK) status = weir_device_make_event(&device->done);
+  if (status == WEIR_OK) status = weir_device_floats(&device->residual, device->n);
+  if (status == WEIR_OK) status = weir_device_floats(&device->e, device->n);
+  if (status == WEIR_OK) status = weir_device_floats(&device->sum, device->n);
   if (status == WEIR_OK) {
     status = weir_cuda_check(
         cudaMemsetAsync(device->residual, 0, device->n * sizeof(float), device->caller),
         "a residual");
   }
-  if (status == WEIR_OK) {
-    status = weir_device_open_velocity(device);
-  }
-  if (status == WEIR_OK) {
-    status = weir_device_open_norm(device);
-  }
+  if (status == WEIR_OK) status = weir_device_open_velocity(device);
+  if (status == WEIR_OK) status = weir_device_open_norm(device);
   return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
 }
 
@@ -91,26 +77,20 @@ static void free_units(weir_device_unit *unit, size_t units) {
   for (size_t k = 0; k < units; k++) {
     weir_cuda_free(unit[k].near);
     weir_cuda_free(unit[k].far);
-    if (unit[k].ready != NULL) {
-      (void)cudaEventDestroy(unit[k].ready);
-    }
+    if (unit[k].ready != NULL) (void)cudaEventDestroy(unit[k].ready);
   }
   free(unit);
 }
 
 static void free_device(weir_device *device) {
-  if (device == NULL) {
-    return;
-  }
+  if (device == NULL) return;
   (void)cudaSetDevice(device->device);
   free_units(device->unit, device->units);
   if (device->own != NULL) {
     (void)cudaStreamSynchronize(device->own);
     (void)cudaStreamDestroy(device->own);
   }
-  if (device->done != NULL) {
-    (void)cudaEventDestroy(device->done);
-  }
+  if (device->done != NULL) (void)cudaEventDestroy(device->done);
   (void)cudaFree(device->block);
   (void)cudaFreeHost(device->told_host);
   weir_device_close_norm(device);
@@ -131,9 +111,7 @@ static weir_status create(int device, void *stream, size_t n, float momentum, do
                      "there is no CUDA device %d, of %d", device, devices);
   }
   weir_device *made = new (std::nothrow) weir_device();
-  if (made == NULL) {
-    return weir_fail(WEIR_E_NOMEM, "no memory for a device");
-  }
+  if (made == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a device");
   made->device = device;
   made->caller = stream != NULL ? (cudaStream_t)stream : cudaStreamLegacy;
   made->n = n;
@@ -167,9 +145,7 @@ static weir_status check(weir_device *device, const void *memory) {
   cudaPointerAttributes found = {};
   weir_status status =
       weir_cuda_check(cudaPointerGetAttributes(&found, memory), "asking about memory");
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
     return weir_fail(WEIR_E_INVALID, "the gradient at %p is memory of the host, not of device %d",
                      memory, device->device);
@@ -213,12 +189,10 @@ static weir_status zero(weir_device *device, float *g, size_t n) {
 
 static weir_status keep_room(weir_device *device) {
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK && device->kept == NULL) {
+  if (status == WEIR_OK && device->kept == NULL)
     status = weir_device_floats(&device->kept, device->n);
-  }
-  if (status == WEIR_OK && device->u != NULL && device->kept_u == NULL) {
+  if (status == WEIR_OK && device->u != NULL && device->kept_u == NULL)
     status = weir_device_floats(&device->kept_u, device->n);
-  }
   return status;
 }
 
@@ -234,18 +208,14 @@ static weir_status keep(weir_device *device, bool restore) {
     status = restore ? copy_floats(device, device->residual, device->kept)
                      : copy_floats(device, device->kept, device->residual);
   }
-  if (status != WEIR_OK || device->u == NULL) {
-    return status;
-  }
+  if (status != WEIR_OK || device->u == NULL) return status;
   return restore ? copy_floats(device, device->u, device->kept_u)
                  : copy_floats(device, device->kept_u, device->u);
 }
 
 static weir_status save(weir_device *device, float *r) {
   weir_status status = weir_device_enter(device);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   status = weir_cuda_check(cudaMemcpyAsync(r, device->residual, device->n * sizeof *r,
                                            cudaMemcpyDefault, device->caller),
                            "a residual");

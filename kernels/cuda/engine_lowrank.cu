@@ -20,9 +20,7 @@ weir_status weir_device_project(weir_device *device, weir_device_unit *unit, flo
     } else if (thin->n > 0) {
       size_t bytes = thin->n * sizeof *e;
       status = weir_cuda_copy(cuda, p, e + thin->at, bytes);
-      if (status == WEIR_OK) {
-        status = weir_cuda_clear(cuda, e + thin->at, bytes);
-      }
+      if (status == WEIR_OK) status = weir_cuda_clear(cuda, e + thin->at, bytes);
     }
   }
   return status == WEIR_OK ? weir_cuda_copy(cuda, values, unit->value, first * sizeof *values)
@@ -47,17 +45,12 @@ weir_status weir_device_project_back(weir_device *device, size_t bucket, float *
   weir_cuda *cuda = unit->far;
   size_t first = shape->first_sum;
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) {
-    status = weir_cuda_copy(cuda, unit->value, values, first * sizeof *values);
-  }
+  if (status == WEIR_OK) status = weir_cuda_copy(cuda, unit->value, values, first * sizeof *values);
   for (size_t t = 0; t < shape->layout.tensors && status == WEIR_OK; t++) {
-    if (!shape->thin[t].whole) {
-      status = answer(device, unit, &shape->thin[t]);
-    }
+    if (!shape->thin[t].whole) status = answer(device, unit, &shape->thin[t]);
   }
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK)
     status = weir_cuda_squares(cuda, device->e + shape->at, shape->n, &unit->told->other);
-  }
   if (status == WEIR_OK) {
     status = weir_cuda_copy(cuda, &device->told_host[bucket].other, &unit->told->other,
                             sizeof unit->told->other);
@@ -66,9 +59,8 @@ weir_status weir_device_project_back(weir_device *device, size_t bucket, float *
     status = weir_cuda_copy(cuda, values + first, unit->value + first,
                             (shape->kept - first) * sizeof *values);
   }
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK)
     status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
-  }
   return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
 }
 

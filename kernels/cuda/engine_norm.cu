@@ -28,9 +28,7 @@ weir_status weir_device_clip(weir_device *device, float *x, size_t n, double lim
 weir_status weir_device_norm(weir_device *device, double *norm) {
   weir_status status =
       weir_cuda_copy(device->unit[0].near, device->norm_host, device->norm, sizeof(double));
-  if (status == WEIR_OK) {
-    status = weir_device_wait_for_caller(device);
-  }
+  if (status == WEIR_OK) status = weir_device_wait_for_caller(device);
   *norm = status == WEIR_OK ? sqrt(*device->norm_host) : 0.0;
   return status;
 }

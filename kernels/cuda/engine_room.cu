@@ -11,21 +11,15 @@ static weir_status grow_units(weir_device *device, size_t count) {
   weir_status status = WEIR_OK;
   if (count > device->units) {
     void *grown = realloc(device->unit, count * sizeof *device->unit);
-    if (grown == NULL) {
-      return weir_fail(WEIR_E_NOMEM, "no memory for %zu buckets", count);
-    }
+    if (grown == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu buckets", count);
     device->unit = (weir_device_unit *)grown;
   }
   for (; status == WEIR_OK && device->units < count; device->units++) {
     weir_device_unit *unit = &device->unit[device->units];
     *unit = weir_device_unit();
     status = weir_cuda_create(device->device, device->caller, &unit->near);
-    if (status == WEIR_OK) {
-      status = weir_cuda_create(device->device, device->own, &unit->far);
-    }
-    if (status == WEIR_OK) {
-      status = weir_device_make_event(&unit->ready);
-    }
+    if (status == WEIR_OK) status = weir_cuda_create(device->device, device->own, &unit->far);
+    if (status == WEIR_OK) status = weir_device_make_event(&unit->ready);
     if (status != WEIR_OK) {
       weir_cuda_free(unit->near);
       weir_cuda_free(unit->far);
@@ -41,12 +35,9 @@ static weir_status reserve_contexts(weir_device_unit *unit, const weir_device_bu
   const bool by_tensor = weir_codecs[bucket->codec]->by_tensor;
   size_t k = kept + 1 < bucket->n ? kept + 1 : bucket->n;
   weir_status status = weir_cuda_reserve(unit->near, bucket->n, k);
-  if (status == WEIR_OK) {
-    status = weir_cuda_reserve(unit->far, bucket->n, k);
-  }
-  if (status == WEIR_OK && by_tensor) {
+  if (status == WEIR_OK) status = weir_cuda_reserve(unit->far, bucket->n, k);
+  if (status == WEIR_OK && by_tensor)
     status = weir_cuda_reserve_tensors(unit->near, &bucket->layout);
-  }
   return status == WEIR_OK && by_tensor && bucket->kind == WEIR_DEVICE_ENCODE
              ? weir_cuda_reserve_tensors(unit->far, &bucket->layout)
              : status;
@@ -79,9 +70,7 @@ static size_t lay_out(weir_device *device, unsigned char *block, const weir_devi
     unit.out = part<unsigned char>(block, &at, sends ? bucket->stride : 0);
     size_t all = gathers ? ranks * (bucket->stride + 16) : 0;
     most = all > most ? all : most;
-    if (block != NULL) {
-      device->unit[k] = unit;
-    }
+    if (block != NULL) device->unit[k] = unit;
   }
   device->in = part<unsigned char>(block, &at, most);
   device->in_bytes = most;
@@ -97,9 +86,7 @@ static weir_status make_room(weir_device *device, size_t bytes, size_t count) {
   if (status == WEIR_OK && bytes > device->block_bytes) {
     status = weir_cuda_check(cudaMalloc((void **)&block, bytes), "device memory");
     /* Messages are shipped by whole words, whose last bytes nobody writes. */
-    if (status == WEIR_OK) {
-      status = weir_cuda_clear(device->unit[0].near, block, bytes);
-    }
+    if (status == WEIR_OK) status = weir_cuda_clear(device->unit[0].near, block, bytes);
   }
   if (status != WEIR_OK) {
     (void)cudaFreeHost(told);
@@ -123,16 +110,12 @@ weir_status weir_device_reserve(weir_device *device, const weir_device_bucket *b
                                 size_t count, size_t ranks) {
   const weir_device before = *device;
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) {
-    status = grow_units(device, count);
-  }
-  for (size_t k = 0; status == WEIR_OK && k < count; k++) {
+  if (status == WEIR_OK) status = grow_units(device, count);
+  for (size_t k = 0; status == WEIR_OK && k < count; k++)
     status = reserve_contexts(&device->unit[k], &buckets[k]);
-  }
   size_t bytes = lay_out(device, NULL, buckets, count, ranks);
-  if (status == WEIR_OK && (bytes > device->block_bytes || count > device->told_room)) {
+  if (status == WEIR_OK && (bytes > device->block_bytes || count > device->told_room))
     status = make_room(device, bytes, device->units);
-  }
   if (status != WEIR_OK) {
     device->in = before.in;
     device->in_bytes = before.in_bytes;

@@ -8,9 +8,7 @@
  * learn the length first. */
 __global__ static void ship(const weir_device_told *told, uint64_t bytes, const uint32_t *from,
                             uint32_t *message, weir_device_told *to, uint32_t *fault) {
-  if (bytes == 0 && message != NULL) {
-    bytes = told->bytes;
-  }
+  if (bytes == 0 && message != NULL) bytes = told->bytes;
   WEIR_CUDA_EACH(i, (bytes + 3) / 4) { message[i] = from[i]; }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *to = weir_device_told{told->moments, told->other, bytes, *fault};
@@ -40,9 +38,7 @@ __global__ static void publish(float *to, const float *sum, size_t n, float shar
     to[i] = value;
     finite = finite && fabsf(value) <= FLT_MAX;
   }
-  if (!finite) {
-    atomicOr(overflow, 1U);
-  }
+  if (!finite) atomicOr(overflow, 1U);
 }
 
 __global__ static void report(uint32_t *fault, uint32_t *overflow, weir_verdict *to) {
@@ -65,9 +61,7 @@ static bool next_run(const weir_device_bucket *bucket, float *const *g, size_t *
   for (; *t < bucket->layout.tensors; ++*t) {
     float *here = g[bucket->tensors_at + *t];
     size_t n = offset[*t + 1] - offset[*t];
-    if (n == 0) {
-      continue;
-    }
+    if (n == 0) continue;
     if (out->g == NULL) {
       *out = run{here, offset[*t], 0};
     } else if (here != out->g + out->n) {
@@ -91,9 +85,7 @@ static weir_status in_one_piece(weir_device *device, weir_device_unit *unit, flo
       return WEIR_OK;
     }
     weir_status status = weir_cuda_copy(unit->near, to + r.at, r.g, r.n * sizeof *to);
-    if (status != WEIR_OK) {
-      return status;
-    }
+    if (status != WEIR_OK) return status;
   }
   return WEIR_OK;
 }
@@ -110,24 +102,19 @@ static weir_status select_from(weir_device *device, weir_device_unit *unit,
   bool rounds = bucket->wire >= WEIR_WIRE_AUTO_BF16;
   weir_status status = weir_cuda_select(cuda, bucket->codec, fed, &bucket->layout, bucket->cr, seed,
                                         unit->index, unit->value, bucket->kept, &k);
-  if (status == WEIR_OK && fed->g == NULL && k > 0) {
+  if (status == WEIR_OK && fed->g == NULL && k > 0)
     status = weir_cuda_gather(cuda, e, bucket->n, unit->index, k, unit->value, true);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_squares(cuda, unit->value, k, &unit->told->other);
-  }
-  if (status == WEIR_OK && rounds) {
+  if (status == WEIR_OK) status = weir_cuda_squares(cuda, unit->value, k, &unit->told->other);
+  if (status == WEIR_OK && rounds)
     status = weir_cuda_clear(cuda, unit->error, k * sizeof *unit->error);
-  }
   if (status == WEIR_OK) {
     status =
         weir_cuda_wire_encode(cuda, bucket->n, unit->index, unit->value, k, bucket->wire, unit->out,
                               bucket->stride, &unit->told->bytes, rounds ? unit->error : NULL);
   }
   /* What 16 bits lose of a value stays behind. */
-  if (status == WEIR_OK && rounds && k > 0) {
+  if (status == WEIR_OK && rounds && k > 0)
     status = weir_cuda_scatter_add(cuda, e, bucket->n, unit->index, unit->error, k);
-  }
   return status == WEIR_OK ? weir_device_mask(device, unit, cuda, unit->index, k) : status;
 }
 
@@ -177,15 +164,9 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
   weir_cuda_fed fed = {NULL, device->residual + at, device->e + at, &unit->told->moments};
   device->verdict[bucket] = weir_verdict{0, 0};
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) {
-    status = in_one_piece(device, unit, task->g, &fed.g);
-  }
-  if (status == WEIR_OK) {
-    status = weir_device_correct(device, unit, &fed.g);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_clear(cuda, unit->told, sizeof *unit->told);
-  }
+  if (status == WEIR_OK) status = in_one_piece(device, unit, task->g, &fed.g);
+  if (status == WEIR_OK) status = weir_device_correct(device, unit, &fed.g);
+  if (status == WEIR_OK) status = weir_cuda_clear(cuda, unit->told, sizeof *unit->told);
   if (status == WEIR_OK && task->sample_count > 0) {
     status = weir_cuda_launch(cuda, "sampling", task->sample_count * SAMPLING, WEIR_CUDA_BLOCK,
                               sample, fed.g, fed.r, task->samples);
@@ -198,12 +179,8 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
     fed.g = fed.r = NULL;
     fed.moments = NULL;
   }
-  if (status == WEIR_OK && task->bins != NULL) {
-    status = histogram(device, unit, task->bins);
-  }
-  if (status == WEIR_OK) {
-    status = prepare(device, unit, &fed, task, &bytes);
-  }
+  if (status == WEIR_OK && task->bins != NULL) status = histogram(device, unit, task->bins);
+  if (status == WEIR_OK) status = prepare(device, unit, &fed, task, &bytes);
   if (status == WEIR_OK) {
     size_t words = task->message != NULL ? unit->bucket.stride / sizeof(uint32_t) : 1;
     status = weir_cuda_launch(cuda, "shipping", weir_cuda_grid(cuda, words, 4 * WEIR_CUDA_BLOCK),
@@ -234,18 +211,13 @@ weir_status weir_device_decode(weir_device *device, size_t bucket, const void *m
     device->in_used = 0;
     unit->taken = {device->in, bytes, (bytes + ALIGNED - 1) / ALIGNED * ALIGNED, 0};
   }
-  if (bytes > device->in_bytes - device->in_used) {
+  if (bytes > device->in_bytes - device->in_used)
     return weir_fail(WEIR_E_INTERNAL, "no room for a message of %zu bytes on the device", bytes);
-  }
   unsigned char *in = device->in + device->in_used;
   device->in_used += (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) {
-    status = weir_cuda_copy(unit->far, in, message, bytes);
-  }
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status == WEIR_OK) status = weir_cuda_copy(unit->far, in, message, bytes);
+  if (status != WEIR_OK) return status;
   if (shape->kind == WEIR_DEVICE_SELECT) {
     return weir_cuda_wire_decode_to(unit->far, in, bytes, shape->n, device->sum + shape->at,
                                     !first);
@@ -262,22 +234,15 @@ weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t
   weir_device_unit *unit = &device->unit[bucket];
   size_t k = unit->bucket.kept;
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) {
-    status = weir_cuda_copy(unit->far, unit->index, index, k * sizeof *index);
-  }
+  if (status == WEIR_OK) status = weir_cuda_copy(unit->far, unit->index, index, k * sizeof *index);
   if (status == WEIR_OK) {
     status = weir_cuda_gather(unit->far, device->e + unit->bucket.at, unit->bucket.n, unit->index,
                               k, unit->value, true);
   }
-  if (status == WEIR_OK) {
-    status = weir_device_mask(device, unit, unit->far, unit->index, k);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_copy(unit->far, value, unit->value, k * sizeof *value);
-  }
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK) status = weir_device_mask(device, unit, unit->far, unit->index, k);
+  if (status == WEIR_OK) status = weir_cuda_copy(unit->far, value, unit->value, k * sizeof *value);
+  if (status == WEIR_OK)
     status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
-  }
   return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
 }
 
@@ -287,20 +252,14 @@ weir_status weir_device_settle(weir_device *device, size_t bucket, const float *
   size_t k = unit->bucket.kept, n = unit->bucket.n;
   float *sum = device->sum + unit->bucket.at;
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) {
-    status = weir_cuda_copy(unit->far, unit->error, error, k * sizeof *error);
-  }
+  if (status == WEIR_OK) status = weir_cuda_copy(unit->far, unit->error, error, k * sizeof *error);
   if (status == WEIR_OK) {
     status = weir_cuda_scatter_add(unit->far, device->e + unit->bucket.at, n, unit->index,
                                    unit->error, k);
   }
-  if (status != WEIR_OK || value == NULL) {
-    return status;
-  }
+  if (status != WEIR_OK || value == NULL) return status;
   status = weir_cuda_copy(unit->far, unit->value, value, k * sizeof *value);
-  if (status == WEIR_OK) {
-    status = weir_cuda_clear(unit->far, sum, n * sizeof *sum);
-  }
+  if (status == WEIR_OK) status = weir_cuda_clear(unit->far, sum, n * sizeof *sum);
   return status == WEIR_OK ? weir_cuda_scatter_add(unit->far, sum, n, unit->index, unit->value, k)
                            : status;
 }
@@ -339,9 +298,8 @@ weir_status weir_device_publish(weir_device *device, size_t bucket, float *const
   const float *sum = device->sum + unit->bucket.at;
   bool done = false;
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK && unit->bucket.kind == WEIR_DEVICE_ENCODE) {
+  if (status == WEIR_OK && unit->bucket.kind == WEIR_DEVICE_ENCODE)
     status = add_up(device, unit, g, share, &done);
-  }
   size_t t = 0;
   run r;
   while (status == WEIR_OK && !done && next_run(&unit->bucket, g, &t, &r)) {
@@ -356,20 +314,15 @@ weir_status weir_device_publish(weir_device *device, size_t bucket, float *const
 
 weir_status weir_device_finish(weir_device *device, bool *overflow) {
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK)
     status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
-  }
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK)
     status = weir_cuda_check(cudaStreamWaitEvent(device->caller, device->done, 0), "an event");
-  }
-  if (status == WEIR_OK) {
-    status = weir_device_wait(device, device->done);
-  }
+  if (status == WEIR_OK) status = weir_device_wait(device, device->done);
   for (size_t k = 0; status == WEIR_OK && k < device->buckets; k++) {
     overflow[k] = device->verdict[k].overflow != 0;
-    if (device->verdict[k].fault != 0) {
+    if (device->verdict[k].fault != 0)
       status = weir_fail(WEIR_E_PROTOCOL, "the device finds a message of bucket %zu malformed", k);
-    }
   }
   return status;
 }

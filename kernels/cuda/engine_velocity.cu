@@ -3,13 +3,9 @@
 #include "kernels/cuda/engine.cuh"
 
 weir_status weir_device_open_velocity(weir_device *device) {
-  if (device->momentum == 0.0F) {
-    return WEIR_OK;
-  }
+  if (device->momentum == 0.0F) return WEIR_OK;
   weir_status status = weir_device_floats(&device->u, device->n);
-  if (status == WEIR_OK) {
-    status = weir_device_floats(&device->next, device->n);
-  }
+  if (status == WEIR_OK) status = weir_device_floats(&device->next, device->n);
   return status == WEIR_OK
              ? weir_cuda_check(
                    cudaMemsetAsync(device->u, 0, device->n * sizeof(float), device->caller),
@@ -25,9 +21,7 @@ void weir_device_close_velocity(weir_device *device) {
 
 weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, const float **g) {
   const size_t at = unit->bucket.at, n = unit->bucket.n;
-  if (device->u == NULL || n == 0) {
-    return WEIR_OK;
-  }
+  if (device->u == NULL || n == 0) return WEIR_OK;
   const float *from = *g;
   *g = device->next + at;
   return weir_cuda_momentum_correct(unit->near, from, device->u + at, device->next + at, n,

@@ -11,9 +11,8 @@ __device__ static inline weir_header header_of(size_t n) {
 /* A block a tile.  A value's place in the message may be odd. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     encode(weir_feed feed, size_t n, bool aligned, uint8_t *out, weir_sums *sums) {
-  if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER) {
+  if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
     out[threadIdx.x] = weir_header_byte(header_of(n), threadIdx.x);
-  }
   uint8_t *to = out + WEIR_MESSAGE_HEADER;
   weir_sums mine = {};
   size_t begin = (size_t)blockIdx.x * WEIR_TILE;
@@ -27,15 +26,11 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
       to[2 * i] = (uint8_t)half;
       to[2 * i + 1] = (uint8_t)(half >> 8);
     }
-    if (feed.e != NULL) {
-      weir_keep_lost(&mine, e, weir_fp16_value(half), &feed.e[i]);
-    }
+    if (feed.e != NULL) weir_keep_lost(&mine, e, weir_fp16_value(half), &feed.e[i]);
   }
   if (sums != NULL) {
     mine = weir_block_sums(mine);
-    if (threadIdx.x == 0) {
-      sums[blockIdx.x] = mine;
-    }
+    if (threadIdx.x == 0) sums[blockIdx.x] = mine;
   }
 }
 
@@ -48,22 +43,17 @@ __global__ static void check(weir_intake in, size_t n, bool aligned, uint32_t *f
   bool good = true;
   for (uint32_t m = 0; m < in.count; m++) {
     const uint8_t *message = in.first + m * in.pitch;
-    if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER) {
+    if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
       good = good && message[threadIdx.x] == weir_header_byte(header_of(n), threadIdx.x);
-    }
     WEIR_CUDA_EACH(i, n) {
       good = good && (half_at(message + WEIR_MESSAGE_HEADER, i, aligned) & 0x7c00U) != 0x7c00U;
     }
   }
-  if (!good) {
-    atomicOr(fault, WEIR_FAULT_MESSAGE);
-  }
+  if (!good) atomicOr(fault, WEIR_FAULT_MESSAGE);
 }
 
 __global__ static void decode(weir_intake in, size_t n, bool aligned, const uint32_t *fault) {
-  if (*fault != 0) {
-    return;
-  }
+  if (*fault != 0) return;
   bool finite = true;
   WEIR_CUDA_EACH(i, n) {
     float sum = in.add ? in.to[i] : 0.0F;
@@ -78,9 +68,7 @@ __global__ static void decode(weir_intake in, size_t n, bool aligned, const uint
 }
 
 static weir_status ready(size_t n, double cr) {
-  if (cr != 0.5) {
-    return weir_fail(WEIR_E_INVALID, "fp16 takes 16 bits, ratio 0.5, not %g", cr);
-  }
+  if (cr != 0.5) return weir_fail(WEIR_E_INVALID, "fp16 takes 16 bits, ratio 0.5, not %g", cr);
   return n <= UINT32_MAX
              ? WEIR_OK
              : weir_fail(WEIR_E_UNSUPPORTED, "%zu elements are more than a message can hold", n);
@@ -103,9 +91,8 @@ weir_status weir_cuda_fp16_encode(weir_cuda *cuda, const weir_feed &feed, const 
     status = weir_cuda_launch(cuda, "fp16", tiles > 0 ? tiles : 1, WEIR_CUDA_BLOCK, encode, feed, n,
                               (uintptr_t)out % 2 == 0, (uint8_t *)out, sums ? cuda->sums : NULL);
   }
-  if (status == WEIR_OK && feed.e != NULL) {
+  if (status == WEIR_OK && feed.e != NULL)
     status = weir_cuda_fold_fed(cuda, cuda->sums, tiles, feed.moments, feed.lost);
-  }
   *bytes = status == WEIR_OK ? message_bytes(n) : 0;
   return status;
 }
@@ -114,9 +101,8 @@ weir_status weir_cuda_fp16_decode(weir_cuda *cuda, const weir_intake &in, const 
                                   double cr) {
   size_t n = layout->offset[layout->tensors];
   weir_status status = ready(n, cr);
-  if (status == WEIR_OK && in.bytes != message_bytes(n)) {
+  if (status == WEIR_OK && in.bytes != message_bytes(n))
     return weir_fail(WEIR_E_PROTOCOL, "malformed fp16 message: wrong length");
-  }
   bool aligned = (uintptr_t)in.first % 2 == 0 && in.pitch % 2 == 0;
   size_t grid = weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK);
   if (status == WEIR_OK) {

@@ -75,9 +75,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 weir_status weir_cuda_gain_histogram(weir_cuda *cuda, const float *e, size_t n,
                                      weir_cuda_gain_bin *bins) {
   weir_status status = weir_cuda_clear(cuda, bins, WEIR_CUDA_GAIN_BINS * sizeof *bins);
-  if (status != WEIR_OK || n == 0) {
-    return status;
-  }
+  if (status != WEIR_OK || n == 0) return status;
   return weir_cuda_launch(cuda, "gain curve", 2 * weir_cuda_grid(cuda, n, CHUNK), WEIR_CUDA_BLOCK,
                           histogram, e, n, bins);
 }

@@ -10,9 +10,8 @@ constexpr unsigned SHORT_BLOCK = 512;
 __device__ static inline uint32_t kept_before(const weir_tensor *tensor, double cr) {
   uint32_t mine = 0;
   uint32_t total;
-  for (uint32_t t = threadIdx.x; t < blockIdx.x; t += blockDim.x) {
+  for (uint32_t t = threadIdx.x; t < blockIdx.x; t += blockDim.x)
     mine += (uint32_t)weir_kept_of(tensor[t].count, cr);
-  }
   (void)weir_block_before(mine, &total);
   return total;
 }
@@ -40,12 +39,8 @@ __device__ static void emit_tensor(float *e, const weir_tensor &tensor, uint32_t
     if (is_larger || (is_equal && ties < quota)) {
       uint32_t to = larger + (before & 0xffffU) + (ties < quota ? ties : quota);
       list.index[to] = tensor.begin + i;
-      if (list.value != NULL) {
-        list.value[to] = x;
-      }
-      if (zero) {
-        e[tensor.begin + i] = 0.0F;
-      }
+      if (list.value != NULL) list.value[to] = x;
+      if (zero) e[tensor.begin + i] = 0.0F;
     }
     larger += total & 0xffffU;
     equal += total >> 16;
@@ -57,9 +52,7 @@ __global__ static void __launch_bounds__(SHORT_BLOCK)
     select_short(float *e, const weir_tensor *tensors, double cr, kept_list list, bool zero) {
   __shared__ uint32_t histogram[WEIR_DIGIT_BINS];
   weir_tensor tensor = tensors[blockIdx.x];
-  if (tensor.count >= WEIR_SAMPLED_LEAST) {
-    return;
-  }
+  if (tensor.count >= WEIR_SAMPLED_LEAST) return;
   uint32_t k = (uint32_t)weir_kept_of(tensor.count, cr);
   uint32_t place = kept_before(tensors, cr);
   const float *from = e + tensor.begin;
@@ -74,9 +67,8 @@ __global__ static void __launch_bounds__(SHORT_BLOCK)
 weir_status weir_cuda_select_tensors(weir_cuda *cuda, const weir_pick &all,
                                      const weir_layout *layout, double cr, weir_pick_fn *longer) {
   weir_status status = weir_cuda_tensors_ready(cuda, layout);
-  if (status == WEIR_OK && all.r != NULL) {
+  if (status == WEIR_OK && all.r != NULL)
     status = weir_cuda_ef_accumulate(cuda, all.g, all.r, all.e, all.n, all.moments);
-  }
   if (status == WEIR_OK) {
     status = weir_cuda_launch(cuda, "selecting in tensors", cuda->tensors->table.tensors,
                               SHORT_BLOCK, select_short, all.e, cuda->tensors->table.tensor, cr,

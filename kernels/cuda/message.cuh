@@ -36,19 +36,13 @@ __device__ static inline void weir_store_float(uint8_t *to, float x, bool aligne
   }
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
-  for (unsigned b = 0; b < 4; b++) {
-    to[b] = (uint8_t)(bits >> 8 * b);
-  }
+  for (unsigned b = 0; b < 4; b++) to[b] = (uint8_t)(bits >> 8 * b);
 }
 
 __device__ static inline float weir_load_float(const uint8_t *from, bool aligned) {
-  if (aligned) {
-    return *(const float *)from;
-  }
+  if (aligned) return *(const float *)from;
   uint32_t bits = 0;
-  for (unsigned b = 0; b < 4; b++) {
-    bits |= (uint32_t)from[b] << 8 * b;
-  }
+  for (unsigned b = 0; b < 4; b++) bits |= (uint32_t)from[b] << 8 * b;
   return weir_float_of(bits);
 }
 

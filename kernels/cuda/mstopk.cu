@@ -27,24 +27,13 @@ __global__ static void bisect(weir_search_state *state, size_t n) {
 }
 
 weir_status weir_cuda_pick_mstopk(weir_cuda *cuda, const weir_pick &pick) {
-  if (pick.k == pick.n) {
-    return weir_cuda_pick_topk(cuda, pick);
-  }
+  if (pick.k == pick.n) return weir_cuda_pick_topk(cuda, pick);
   weir_status status = weir_cuda_estimate(cuda, pick, pick.k + 1);
-  if (status == WEIR_OK) {
-    status = weir_cuda_compact(cuda, pick, true);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_fold(cuda, pick.n, pick.moments);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_digits(cuda, pick.e, pick.n, pick.k + 1);
-  }
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK) status = weir_cuda_compact(cuda, pick, true);
+  if (status == WEIR_OK) status = weir_cuda_fold(cuda, pick.n, pick.moments);
+  if (status == WEIR_OK) status = weir_cuda_digits(cuda, pick.e, pick.n, pick.k + 1);
+  if (status == WEIR_OK)
     status = weir_cuda_launch(cuda, "bisecting", 1, 1, bisect, cuda->search, pick.n);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_settle(cuda, pick, WEIR_BAND_SLICE);
-  }
+  if (status == WEIR_OK) status = weir_cuda_settle(cuda, pick, WEIR_BAND_SLICE);
   return status == WEIR_OK ? weir_cuda_emit(cuda, pick) : status;
 }

@@ -24,18 +24,13 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     for (size_t j = lane; row < rows && j < columns; j += LANES) {
       float x = from[j];
       for (unsigned k = 0; k < AT_ONCE; k++) {
-        if (first + k < rank) {
-          sum[k] += x * q[(first + k) * stride + j];
-        }
+        if (first + k < rank) sum[k] += x * q[(first + k) * stride + j];
       }
     }
     for (unsigned k = 0; k < AT_ONCE; k++) {
-      for (unsigned width = LANES / 2; width > 0; width /= 2) {
+      for (unsigned width = LANES / 2; width > 0; width /= 2)
         sum[k] += __shfl_down_sync(WEIR_ALL_LANES, sum[k], width, LANES);
-      }
-      if (lane == 0 && row < rows && first + k < rank) {
-        p[(first + k) * rows + row] = sum[k];
-      }
+      if (lane == 0 && row < rows && first + k < rank) p[(first + k) * rows + row] = sum[k];
     }
   }
 }
@@ -48,30 +43,23 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   size_t j = blockIdx.x % across * WEIR_CUDA_BLOCK + threadIdx.x;
   size_t stripe = blockIdx.x / across;
   size_t end = (stripe + 1) * STRIPE < rows ? (stripe + 1) * STRIPE : rows;
-  if (j >= columns) {
-    return;
-  }
+  if (j >= columns) return;
   float sum[AT_ONCE] = {0.0F, 0.0F, 0.0F, 0.0F};
   for (size_t i = stripe * STRIPE; i < end; i++) {
     float x = m[i * columns + j];
     for (unsigned k = 0; k < AT_ONCE; k++) {
-      if (k < rank) {
-        sum[k] += x * p[k * rows + i];
-      }
+      if (k < rank) sum[k] += x * p[k * rows + i];
     }
   }
-  for (unsigned k = 0; k < AT_ONCE && k < rank; k++) {
+  for (unsigned k = 0; k < AT_ONCE && k < rank; k++)
     out[(stripe * rank + k) * columns + j] = sum[k];
-  }
 }
 
 /* Adds the stripes up in order; count = rank * columns. */
 __global__ static void add_stripes(const float *partial, size_t stripes, size_t count, float *q) {
   WEIR_CUDA_EACH(i, count) {
     float sum = partial[i];
-    for (size_t s = 1; s < stripes; s++) {
-      sum += partial[s * count + i];
-    }
+    for (size_t s = 1; s < stripes; s++) sum += partial[s * count + i];
     q[i] = sum;
   }
 }
@@ -82,9 +70,7 @@ __global__ static void expand(const float *p, size_t rows, const float *q, size_
     uint32_t i = (uint32_t)at / (uint32_t)columns; /* all below 2^32, and so divided the faster */
     uint32_t j = (uint32_t)at % (uint32_t)columns;
     float sum = 0.0F;
-    for (unsigned k = 0; k < rank; k++) {
-      sum += q[k * columns + j] * p[k * rows + i];
-    }
+    for (unsigned k = 0; k < rank; k++) sum += q[k * columns + j] * p[k * rows + i];
     to[at] = subtract ? to[at] - sum : sum;
   }
 }

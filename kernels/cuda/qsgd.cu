@@ -12,9 +12,7 @@ __device__ static inline void load(const weir_feed &feed, const weir_qsgd_bucket
     uint32_t i = piece * WEIR_QSGD_PIECE + threadIdx.x % WEIR_QSGD_LANES + WEIR_QSGD_LANES * j;
     bool there = i < at.count;
     x[j] = there ? feed.x[at.begin + i] : 0.0F;
-    if (feed.r != NULL) {
-      x[j] += there ? feed.r[at.begin + i] : 0.0F;
-    }
+    if (feed.r != NULL) x[j] += there ? feed.r[at.begin + i] : 0.0F;
   }
 }
 
@@ -26,9 +24,7 @@ __device__ static inline void range(const weir_feed &feed, const weir_qsgd_bucke
   float least = __shfl_sync(WEIR_ALL_LANES, x[0], 0, WEIR_QSGD_LANES);
   float most = least;
   for (unsigned piece = 0; piece < pieces; piece++) {
-    if (piece > 0) {
-      load(feed, at, piece, x);
-    }
+    if (piece > 0) load(feed, at, piece, x);
     for (unsigned j = 0; j < WEIR_QSGD_EACH; j++) {
       if (piece * WEIR_QSGD_PIECE + lane + WEIR_QSGD_LANES * j < at.count) {
         least = x[j] < least ? x[j] : least;
@@ -51,16 +47,11 @@ __device__ static inline float norm(const weir_feed &feed, const weir_qsgd_bucke
                                     unsigned pieces, float x[WEIR_QSGD_EACH]) {
   double square = 0.0;
   for (unsigned piece = 0; piece < pieces; piece++) {
-    if (piece > 0) {
-      load(feed, at, piece, x);
-    }
-    for (unsigned j = 0; j < WEIR_QSGD_EACH; j++) {
-      square += (double)x[j] * (double)x[j];
-    }
+    if (piece > 0) load(feed, at, piece, x);
+    for (unsigned j = 0; j < WEIR_QSGD_EACH; j++) square += (double)x[j] * (double)x[j];
   }
-  for (unsigned width = WEIR_QSGD_LANES / 2; width > 0; width /= 2) {
+  for (unsigned width = WEIR_QSGD_LANES / 2; width > 0; width /= 2)
     square += __shfl_down_sync(WEIR_ALL_LANES, square, width, WEIR_QSGD_LANES);
-  }
   return weir_grid_limit(sqrt(__shfl_sync(WEIR_ALL_LANES, square, 0, WEIR_QSGD_LANES)));
 }
 
@@ -117,9 +108,7 @@ __device__ static inline void store_group(uint64_t codes, unsigned bits, bool al
     *(uint32_t *)to = (uint32_t)w;
     return;
   }
-  for (unsigned b = 0; b < bits; b++) {
-    to[b] = (uint8_t)(w >> 8 * b);
-  }
+  for (unsigned b = 0; b < bits; b++) to[b] = (uint8_t)(w >> 8 * b);
 }
 
 /* What the piece's codes, which lie there, have lost. */
@@ -149,13 +138,10 @@ __device__ static inline void encode_bucket(const weir_feed &feed, const weir_qs
   uint32_t key = weir_unit_key(seed, at.unit + 1);
   bool aligned = weir_qsgd_aligned(form, out);
   uint8_t *to = out + WEIR_MESSAGE_HEADER + at.unit * form.unit_bytes;
-  if (at.count > 0 && lane < form.scale_bytes / sizeof(float)) {
+  if (at.count > 0 && lane < form.scale_bytes / sizeof(float))
     weir_store_float(to + lane * sizeof(float), lane == 0 ? grid.step : grid.base, aligned);
-  }
   for (unsigned piece = 0; piece < pieces; piece++) {
-    if (pieces > 1) {
-      load(feed, at, piece, x);
-    }
+    if (pieces > 1) load(feed, at, piece, x);
     __syncwarp(); /* the last piece's codes have been read */
     quantize<NEAREST>(grid, x, piece, at.count, key, (uint8_t *)group);
     __syncwarp();
@@ -163,9 +149,7 @@ __device__ static inline void encode_bucket(const weir_feed &feed, const weir_qs
       store_group(group[lane], form.bits, aligned,
                   to + form.scale_bytes + (piece * WEIR_QSGD_LANES + lane) * form.bits);
     }
-    if (feed.e != NULL) {
-      keep_lost(grid, x, at, piece, (const uint8_t *)group, feed.e, sums);
-    }
+    if (feed.e != NULL) keep_lost(grid, x, at, piece, (const uint8_t *)group, feed.e, sums);
   }
 }
 
@@ -174,9 +158,8 @@ template <bool L2, bool NEAREST>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     encode(weir_feed feed, weir_qsgd_form form, uint64_t seed, uint8_t *out, weir_sums *sums) {
   __shared__ uint64_t codes[WEIR_QSGD_BUCKETS][WEIR_QSGD_PIECE / 8]; /* a byte each */
-  if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER) {
+  if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
     out[threadIdx.x] = weir_header_byte(weir_qsgd_header(form), threadIdx.x);
-  }
   weir_sums mine = {};
   for (unsigned round = 0; round < ROUNDS; round++) {
     weir_qsgd_bucket at = weir_qsgd_place(form, (size_t)blockIdx.x * ROUNDS + round);
@@ -185,9 +168,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   }
   if (sums != NULL) {
     mine = weir_block_sums(mine);
-    if (threadIdx.x == 0) {
-      sums[blockIdx.x] = mine;
-    }
+    if (threadIdx.x == 0) sums[blockIdx.x] = mine;
   }
 }
 
@@ -196,9 +177,7 @@ weir_status weir_cuda_qsgd_feed(weir_cuda *cuda, const weir_feed &feed, size_t n
                                 size_t capacity, size_t *bytes) {
   *bytes = 0;
   weir_status status = weir_qsgd_ready(n, options);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   weir_qsgd_form form = weir_qsgd_form_of(n, options);
   size_t needed = weir_qsgd_bytes(form);
   if (capacity < needed) {
@@ -213,9 +192,8 @@ weir_status weir_cuda_qsgd_feed(weir_cuda *cuda, const weir_feed &feed, size_t n
   weir_sums *sums = feed.e != NULL && n > 0 ? cuda->sums : NULL;
   status = weir_cuda_launch(cuda, "qsgd", blocks > 0 ? blocks : 1, WEIR_CUDA_BLOCK, kernel, feed,
                             form, seed, (uint8_t *)out, sums);
-  if (status == WEIR_OK && feed.e != NULL) {
+  if (status == WEIR_OK && feed.e != NULL)
     status = weir_cuda_fold_fed(cuda, cuda->sums, blocks, feed.moments, feed.lost);
-  }
   *bytes = status == WEIR_OK ? needed : 0;
   return status;
 }

@@ -9,9 +9,8 @@ __global__ static void check(weir_intake in, weir_qsgd_form form, uint32_t *faul
   for (uint32_t m = 0; m < in.count; m++) {
     const uint8_t *message = in.first + m * in.pitch;
     bool aligned = weir_qsgd_aligned(form, message);
-    if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER) {
+    if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
       good = good && message[threadIdx.x] == weir_header_byte(weir_qsgd_header(form), threadIdx.x);
-    }
     WEIR_CUDA_EACH(unit, units) {
       const uint8_t *from = message + WEIR_MESSAGE_HEADER + unit * form.unit_bytes;
       float step = weir_load_float(from, aligned);
@@ -19,9 +18,7 @@ __global__ static void check(weir_intake in, weir_qsgd_form form, uint32_t *faul
       good = good && step >= 0.0F && (double)step * form.levels + base <= (double)FLT_MAX;
     }
   }
-  if (!good) {
-    atomicOr(fault, WEIR_FAULT_MESSAGE);
-  }
+  if (!good) atomicOr(fault, WEIR_FAULT_MESSAGE);
 }
 
 __device__ static inline uint64_t load_group(const uint8_t *from, unsigned bits, bool aligned) {
@@ -29,9 +26,7 @@ __device__ static inline uint64_t load_group(const uint8_t *from, unsigned bits,
   if (aligned && bits == 4) {
     w = *(const uint32_t *)from;
   } else {
-    for (unsigned b = 0; b < bits; b++) {
-      w |= (uint64_t)from[b] << 8 * b;
-    }
+    for (unsigned b = 0; b < bits; b++) w |= (uint64_t)from[b] << 8 * b;
   }
   return weir_unpack8(w, bits);
 }
@@ -68,9 +63,7 @@ template <bool L2>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     decode(weir_intake in, weir_qsgd_form form, const uint32_t *fault) {
   __shared__ uint64_t codes[WEIR_QSGD_BUCKETS][WEIR_QSGD_PIECE / 8]; /* a byte each */
-  if (*fault != 0) {
-    return;
-  }
+  if (*fault != 0) return;
   weir_qsgd_bucket at = weir_qsgd_place(form, blockIdx.x);
   float *to = in.to + at.begin;
   bool finite = true;
@@ -86,9 +79,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     }
     for (unsigned j = 0; j < WEIR_QSGD_EACH; j++) {
       uint32_t i = piece * WEIR_QSGD_PIECE + threadIdx.x % WEIR_QSGD_LANES + WEIR_QSGD_LANES * j;
-      if (i < at.count) {
-        finite = weir_publish(in, sum[j], &to[i]) && finite;
-      }
+      if (i < at.count) finite = weir_publish(in, sum[j], &to[i]) && finite;
     }
   }
   weir_report_overflow(in, finite);
@@ -97,13 +88,10 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 weir_status weir_cuda_qsgd_take(weir_cuda *cuda, const weir_intake &in, size_t n,
                                 weir_qsgd_options options) {
   weir_status status = weir_qsgd_ready(n, options);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   weir_qsgd_form form = weir_qsgd_form_of(n, options);
-  if (in.bytes != weir_qsgd_bytes(form)) {
+  if (in.bytes != weir_qsgd_bytes(form))
     return weir_fail(WEIR_E_PROTOCOL, "malformed qsgd message: wrong length");
-  }
   status = weir_cuda_launch(cuda, "checking qsgd",
                             weir_cuda_grid(cuda, n / form.bucket, WEIR_CUDA_BLOCK), WEIR_CUDA_BLOCK,
                             check, in, form, cuda->fault);

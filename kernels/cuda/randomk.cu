@@ -33,9 +33,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   WEIR_CUDA_EACH(i, missing) { mine += mark_draw(bitmap, start, made + i, n); }
   uint32_t total;
   (void)weir_block_before(mine, &total);
-  if (threadIdx.x != 0) {
-    return;
-  }
+  if (threadIdx.x != 0) return;
   atomicAdd(&state->marked, total);
   __threadfence();
   if (atomicAdd(&state->arrived, 1U) + 1 == gridDim.x) { /* the last block */
@@ -52,9 +50,8 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   unsigned long long made = state->made;
   while (missing > 0) {
     uint32_t mine = 0;
-    for (uint32_t i = threadIdx.x; i < missing; i += WEIR_CUDA_BLOCK) {
+    for (uint32_t i = threadIdx.x; i < missing; i += WEIR_CUDA_BLOCK)
       mine += mark_draw(bitmap, start, made + i, n);
-    }
     uint32_t total;
     (void)weir_block_before(mine, &total);
     made += missing;
@@ -69,9 +66,7 @@ constexpr unsigned TILE_WORDS = WEIR_TILE / 32;
 /* A word of the bitmap; out: of what is not marked. */
 __device__ static inline uint32_t bitmap_of(const uint32_t *bitmap, size_t word, size_t n,
                                             bool out) {
-  if (32 * word >= n) {
-    return 0;
-  }
+  if (32 * word >= n) return 0;
   uint32_t bits = out ? ~bitmap[word] : bitmap[word];
   size_t left = n - 32 * word;
   return left < 32 ? bits & ((1U << left) - 1) : bits;
@@ -83,24 +78,18 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   size_t tile = ((size_t)blockIdx.x * WEIR_CUDA_BLOCK + threadIdx.x) / WEIR_WARP;
   unsigned lane = threadIdx.x % WEIR_WARP;
   uint32_t count = 0;
-  for (unsigned w = lane; w < TILE_WORDS; w += WEIR_WARP) {
+  for (unsigned w = lane; w < TILE_WORDS; w += WEIR_WARP)
     count += (uint32_t)__popc(bitmap_of(bitmap, tile * TILE_WORDS + w, n, out));
-  }
-  for (unsigned distance = WEIR_WARP / 2; distance > 0; distance /= 2) {
+  for (unsigned distance = WEIR_WARP / 2; distance > 0; distance /= 2)
     count += __shfl_down_sync(WEIR_ALL_LANES, count, distance);
-  }
-  if (lane == 0 && tile <= tiles) {
-    taken[tile] = make_uint2(count, 0);
-  }
+  if (lane == 0 && tile <= tiles) taken[tile] = make_uint2(count, 0);
 }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     emit_bitmap(const uint32_t *bitmap, size_t n, bool out, size_t tiles, const uint2 *taken,
                 float *e, uint32_t *index, float *value, bool zero) {
   size_t tile = ((size_t)blockIdx.x * WEIR_CUDA_BLOCK + threadIdx.x) / WEIR_WARP;
-  if (tile >= tiles) {
-    return;
-  }
+  if (tile >= tiles) return;
   uint32_t to = taken[tile].x;
   for (unsigned w = threadIdx.x % WEIR_WARP; w < TILE_WORDS; w += WEIR_WARP) {
     size_t word = tile * TILE_WORDS + w;
@@ -111,12 +100,8 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     for (uint32_t i = to + before; bits != 0; bits &= bits - 1, i++) {
       uint32_t at = (uint32_t)(32 * word) + (uint32_t)__popc((bits & (0U - bits)) - 1);
       index[i] = at;
-      if (value != NULL) {
-        value[i] = e[at];
-      }
-      if (zero) {
-        e[at] = 0.0F;
-      }
+      if (value != NULL) value[i] = e[at];
+      if (zero) e[at] = 0.0F;
     }
     to += all;
   }
@@ -128,9 +113,8 @@ static weir_status draw(weir_cuda *cuda, size_t n, size_t count, uint64_t seed) 
   uint64_t start = weir_draw_start(seed);
   weir_status status =
       weir_cuda_clear(cuda, cuda->bitmap, weir_cuda_bitmap_words(n) * sizeof *cuda->bitmap);
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK)
     status = weir_cuda_launch(cuda, "drawing", 1, 1, begin_draws, state, (uint32_t)count);
-  }
   for (unsigned pass = 0; pass < PASSES && status == WEIR_OK; pass++) {
     status = weir_cuda_launch(cuda, "drawing", weir_cuda_grid(cuda, count >> pass, WEIR_CUDA_BLOCK),
                               WEIR_CUDA_BLOCK, draw_pass, cuda->bitmap, start, (uint32_t)n, state);
@@ -146,19 +130,14 @@ weir_status weir_cuda_pick_randomk(weir_cuda *cuda, const weir_pick &pick) {
   size_t tiles = weir_cuda_tiles(pick.n);
   size_t warps = WEIR_CUDA_BLOCK / WEIR_WARP;
   weir_status status = WEIR_OK;
-  if (pick.r != NULL) {
+  if (pick.r != NULL)
     status = weir_cuda_ef_accumulate(cuda, pick.g, pick.r, pick.e, pick.n, pick.moments);
-  }
-  if (status == WEIR_OK) {
-    status = draw(cuda, pick.n, out ? pick.n - pick.k : pick.k, pick.seed);
-  }
+  if (status == WEIR_OK) status = draw(cuda, pick.n, out ? pick.n - pick.k : pick.k, pick.seed);
   if (status == WEIR_OK) {
     status = weir_cuda_launch(cuda, "counting a bitmap", tiles / warps + 1, WEIR_CUDA_BLOCK,
                               count_bitmap, cuda->bitmap, pick.n, tiles, out, cuda->taken);
   }
-  if (status == WEIR_OK) {
-    status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
-  }
+  if (status == WEIR_OK) status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
   return status == WEIR_OK
              ? weir_cuda_launch(cuda, "writing what is drawn", (tiles + warps - 1) / warps,
                                 WEIR_CUDA_BLOCK, emit_bitmap, cuda->bitmap, pick.n, out, tiles,

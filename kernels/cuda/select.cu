@@ -10,9 +10,7 @@ size_t weir_cuda_floor_rank(size_t n, size_t k) {
 }
 
 size_t weir_cuda_candidates(size_t n, size_t k) {
-  if (n < WEIR_SAMPLED_LEAST) {
-    return 0;
-  }
+  if (n < WEIR_SAMPLED_LEAST) return 0;
   double rank = (double)weir_cuda_floor_rank(n, k < n / 4 ? k : n / 4);
   double most = (rank + 4.0 * sqrt(rank) + 8.0) / WEIR_SAMPLE * (double)n;
   return most < (double)n ? (size_t)most : n;
@@ -28,15 +26,9 @@ __global__ static void __launch_bounds__(ESTIMATE_BLOCK)
     estimate(const float *g, const float *r, size_t n, uint32_t rank, weir_search_state *state) {
   __shared__ uint32_t sample[WEIR_SAMPLE];
   __shared__ uint32_t histogram[WEIR_DIGIT_BINS];
-  for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += blockDim.x) {
-    state->histogram[i] = 0;
-  }
-  if (threadIdx.x == 0) {
-    weir_begin_search(state, UINT32_MAX);
-  }
-  if (rank == 0) {
-    return;
-  }
+  for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += blockDim.x) state->histogram[i] = 0;
+  if (threadIdx.x == 0) weir_begin_search(state, UINT32_MAX);
+  if (rank == 0) return;
   size_t stretch = n / WEIR_SAMPLE;
   for (unsigned i = threadIdx.x; i < WEIR_SAMPLE; i += blockDim.x) {
     size_t at = i * stretch + (size_t)(((uint64_t)weir_mix32(i) * stretch) >> 32);
@@ -47,9 +39,7 @@ __global__ static void __launch_bounds__(ESTIMATE_BLOCK)
   const uint32_t *bits = sample;
   uint32_t kth =
       weir_block_kth([bits](uint32_t i) { return bits[i]; }, WEIR_SAMPLE, rank, histogram, &above);
-  if (threadIdx.x == 0) {
-    state->floor = kth;
-  }
+  if (threadIdx.x == 0) state->floor = kth;
 }
 
 weir_status weir_cuda_estimate(weir_cuda *cuda, const weir_pick &pick, size_t k) {
@@ -76,9 +66,7 @@ __device__ static inline void load4(const float *x, size_t at, size_t n, float o
     out[3] = all.w;
     return;
   }
-  for (unsigned q = 0; q < 4; q++) {
-    out[q] = at + q < n ? x[at + q] : 0.0F;
-  }
+  for (unsigned q = 0; q < 4; q++) out[q] = at + q < n ? x[at + q] : 0.0F;
 }
 
 template <bool WIDE>
@@ -88,9 +76,7 @@ __device__ static inline void store4(float *x, size_t at, size_t n, const float 
     return;
   }
   for (unsigned q = 0; q < 4; q++) {
-    if (at + q < n) {
-      x[at + q] = in[q];
-    }
+    if (at + q < n) x[at + q] = in[q];
   }
 }
 
@@ -110,9 +96,7 @@ __device__ static inline void add_up(const float *x, weir_sums *out) {
     mine.largest = bits > mine.largest ? bits : mine.largest;
   }
   mine = weir_block_sums(mine);
-  if (threadIdx.x == 0) {
-    *out = mine;
-  }
+  if (threadIdx.x == 0) *out = mine;
 }
 
 /* List the elements of this tile that reach the floor, in order. */
@@ -169,22 +153,15 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     if (FUSED) {
       float other[4];
       load4<WIDE>(r, at, n, other);
-      for (unsigned q = 0; q < 4; q++) {
-        x[4 * round + q] += other[q];
-      }
+      for (unsigned q = 0; q < 4; q++) x[4 * round + q] += other[q];
     }
   }
   if (FUSED) {
-    for (unsigned round = 0; round < WEIR_TILE_LANE / 4; round++) {
+    for (unsigned round = 0; round < WEIR_TILE_LANE / 4; round++)
       store4<WIDE>(e, lane_begin(round), n, x + 4 * round);
-    }
   }
-  if (SUMS) {
-    add_up(x, &sums[blockIdx.x]);
-  }
-  if (LIST) {
-    list(x, n, state, listed, candidate, place, room);
-  }
+  if (SUMS) add_up(x, &sums[blockIdx.x]);
+  if (LIST) list(x, n, state, listed, candidate, place, room);
 }
 
 template <bool FUSED, bool SUMS, bool LIST>
@@ -223,12 +200,8 @@ weir_status weir_cuda_ef_accumulate(weir_cuda *cuda, const float *g, const float
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     fold(const weir_sums *sums, size_t tiles, weir_moments *moments, weir_search_state *state) {
   weir_sums all = weir_fold_sums(sums, tiles);
-  if (threadIdx.x != 0) {
-    return;
-  }
-  if (moments != NULL) {
-    *moments = weir_moments{all.sum[SUM], all.sum[SQUARE], (size_t)all.count};
-  }
+  if (threadIdx.x != 0) return;
+  if (moments != NULL) *moments = weir_moments{all.sum[SUM], all.sum[SQUARE], (size_t)all.count};
   if (state != NULL) {
     state->magnitudes = all.sum[MAGNITUDE];
     state->largest = all.largest;

@@ -121,9 +121,7 @@ __device__ static inline uint32_t weir_block_before(uint32_t mine, uint32_t *tot
   unsigned warp = threadIdx.x / WEIR_WARP;
   uint32_t before = weir_lanes_before(mine);
   __syncthreads(); /* of_warp is free again */
-  if (threadIdx.x % WEIR_WARP == WEIR_WARP - 1) {
-    of_warp[warp] = before + mine;
-  }
+  if (threadIdx.x % WEIR_WARP == WEIR_WARP - 1) of_warp[warp] = before + mine;
   __syncthreads();
   *total = 0;
   for (unsigned w = 0; w < blockDim.x / WEIR_WARP; w++) {
@@ -141,14 +139,10 @@ __device__ static inline bool weir_find_bin(const volatile uint32_t *histogram, 
   unsigned each = bins / blockDim.x;
   unsigned top = bins - threadIdx.x * each; /* this thread has the bins just below */
   uint32_t mine = 0;
-  for (unsigned i = 1; i <= each; i++) {
-    mine += histogram[top - i];
-  }
+  for (unsigned i = 1; i <= each; i++) mine += histogram[top - i];
   uint32_t total;
   uint32_t before = weir_block_before(mine, &total);
-  if (before >= rank || before + mine < rank) {
-    return false;
-  }
+  if (before >= rank || before + mine < rank) return false;
   for (unsigned i = 1; i <= each; i++) {
     uint32_t count = histogram[top - i];
     if (before + count >= rank) {
@@ -183,15 +177,12 @@ __device__ static inline uint32_t weir_block_kth(MAGNITUDE magnitude, uint32_t c
   for (unsigned level = 0; level < 3; level++) {
     unsigned shift = level == 0 ? 20 : level == 1 ? 10 : 0;
     unsigned width = level == 0 ? 11 : 10;
-    for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += blockDim.x) {
-      histogram[i] = 0;
-    }
+    for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += blockDim.x) histogram[i] = 0;
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
       uint32_t bits = magnitude(i);
-      if (bits >> (shift + width) == prefix) {
+      if (bits >> (shift + width) == prefix)
         atomicAdd(&histogram[bits >> shift & ((1U << width) - 1)], 1U);
-      }
     }
     __syncthreads();
     uint32_t bin;

@@ -23,9 +23,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     }
   }
   mine = weir_block_sums(mine);
-  if (threadIdx.x == 0) {
-    sums[blockIdx.x] = mine;
-  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = mine;
 }
 
 /* One thread: the next stage's threshold, base - mean ln(share).  The state's proposed_high holds a
@@ -60,9 +58,8 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
  * twice as many stands for the stage before. */
 __global__ static void propose(weir_search_state *state, bool single, double log_share,
                                double log_twice) {
-  if (single) {
+  if (single)
     state->proposed_low = weir_bits_reaching(fmax(state->threshold * log_twice / log_share, 0.0));
-  }
   if (state->failed != 0) {
     state->proposed_high = 0; /* which all reach: the k largest are taken */
   }
@@ -94,24 +91,12 @@ static weir_status stages(weir_cuda *cuda, const weir_pick &pick) {
 }
 
 weir_status weir_cuda_pick_sidco(weir_cuda *cuda, const weir_pick &pick) {
-  if (pick.k == pick.n) {
-    return weir_cuda_pick_topk(cuda, pick);
-  }
+  if (pick.k == pick.n) return weir_cuda_pick_topk(cuda, pick);
   weir_status status = weir_cuda_estimate(cuda, pick, pick.k);
-  if (status == WEIR_OK) {
-    status = weir_cuda_compact(cuda, pick, true);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_fold(cuda, pick.n, pick.moments);
-  }
-  if (status == WEIR_OK) {
-    status = stages(cuda, pick);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_digits(cuda, pick.e, pick.n, pick.k);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_settle(cuda, pick, WEIR_BAND_FILL);
-  }
+  if (status == WEIR_OK) status = weir_cuda_compact(cuda, pick, true);
+  if (status == WEIR_OK) status = weir_cuda_fold(cuda, pick.n, pick.moments);
+  if (status == WEIR_OK) status = stages(cuda, pick);
+  if (status == WEIR_OK) status = weir_cuda_digits(cuda, pick.e, pick.n, pick.k);
+  if (status == WEIR_OK) status = weir_cuda_settle(cuda, pick, WEIR_BAND_FILL);
   return status == WEIR_OK ? weir_cuda_emit(cuda, pick) : status;
 }

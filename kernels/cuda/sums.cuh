@@ -13,9 +13,7 @@ struct weir_sums {
 };
 
 __device__ static inline void weir_add_sums(weir_sums *to, const weir_sums &more) {
-  for (unsigned i = 0; i < 3; i++) {
-    to->sum[i] += more.sum[i];
-  }
+  for (unsigned i = 0; i < 3; i++) to->sum[i] += more.sum[i];
   to->count += more.count;
   to->largest = more.largest > to->largest ? more.largest : to->largest;
 }
@@ -25,22 +23,17 @@ __device__ static inline weir_sums weir_block_sums(weir_sums mine) {
   __shared__ weir_sums of_warp[WEIR_WARP];
   for (unsigned distance = WEIR_WARP / 2; distance > 0; distance /= 2) {
     weir_sums far;
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 3; i++)
       far.sum[i] = __shfl_down_sync(WEIR_ALL_LANES, mine.sum[i], distance);
-    }
     far.count = __shfl_down_sync(WEIR_ALL_LANES, mine.count, distance);
     far.largest = __shfl_down_sync(WEIR_ALL_LANES, mine.largest, distance);
     weir_add_sums(&mine, far);
   }
   __syncthreads(); /* of_warp is free again */
-  if (threadIdx.x % WEIR_WARP == 0) {
-    of_warp[threadIdx.x / WEIR_WARP] = mine;
-  }
+  if (threadIdx.x % WEIR_WARP == 0) of_warp[threadIdx.x / WEIR_WARP] = mine;
   __syncthreads();
   if (threadIdx.x == 0) {
-    for (unsigned w = 1; w < blockDim.x / WEIR_WARP; w++) {
-      weir_add_sums(&mine, of_warp[w]);
-    }
+    for (unsigned w = 1; w < blockDim.x / WEIR_WARP; w++) weir_add_sums(&mine, of_warp[w]);
   }
   return mine;
 }
@@ -48,9 +41,7 @@ __device__ static inline weir_sums weir_block_sums(weir_sums mine) {
 /* The same of what count blocks have left in sums[]. */
 __device__ static inline weir_sums weir_fold_sums(const weir_sums *sums, size_t count) {
   weir_sums mine = {};
-  for (size_t i = threadIdx.x; i < count; i += blockDim.x) {
-    weir_add_sums(&mine, sums[i]);
-  }
+  for (size_t i = threadIdx.x; i < count; i += blockDim.x) weir_add_sums(&mine, sums[i]);
   return weir_block_sums(mine);
 }
 

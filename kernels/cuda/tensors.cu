@@ -19,16 +19,11 @@ static void fill(const weir_layout *layout, weir_cuda_tensors *out, weir_tensor 
   for (size_t t = 0; t < layout->tensors; t++) {
     size_t begin = layout->offset[t];
     size_t count = layout->offset[t + 1] - begin;
-    if (count == 0) {
-      continue;
-    }
-    if (tensor != NULL) {
+    if (count == 0) continue;
+    if (tensor != NULL)
       tensor[tensors] = weir_tensor{(uint32_t)begin, (uint32_t)count, pieces, (uint32_t)groups};
-    }
     for (size_t p = 0; p < pieces_of(count); p++, pieces++) {
-      if (owner != NULL) {
-        owner[pieces] = tensors;
-      }
+      if (owner != NULL) owner[pieces] = tensors;
     }
     tensors++;
     groups += count / 8 + (count % 8 != 0);
@@ -50,9 +45,8 @@ static weir_status upload(weir_cuda *cuda, const weir_layout *layout, weir_cuda_
   size_t fed = sums + room(pieces, sizeof(weir_sums));
   size_t reach = fed + room(pieces, sizeof(weir_sums));
   char *host = (char *)calloc(1, sums);
-  if (host == NULL) {
+  if (host == NULL)
     return weir_fail(WEIR_E_NOMEM, "no memory for the places of %zu tensors", tensors);
-  }
   fill(layout, made, (weir_tensor *)host, (uint32_t *)(host + owners));
   weir_status status = weir_cuda_check(cudaSetDevice(cuda->device), "choosing the device");
   if (status == WEIR_OK) {
@@ -60,12 +54,8 @@ static weir_status upload(weir_cuda *cuda, const weir_layout *layout, weir_cuda_
                              "the places of tensors");
   }
   char *block = (char *)made->block;
-  if (status == WEIR_OK) {
-    status = weir_cuda_copy(cuda, block, host, sums);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_check(cudaStreamSynchronize(cuda->stream), "waiting");
-  }
+  if (status == WEIR_OK) status = weir_cuda_copy(cuda, block, host, sums);
+  if (status == WEIR_OK) status = weir_cuda_check(cudaStreamSynchronize(cuda->stream), "waiting");
   if (status == WEIR_OK) {
     made->table.tensor = (weir_tensor *)block;
     made->table.owner = (uint32_t *)(block + owners);
@@ -83,13 +73,9 @@ static bool same(const weir_cuda_tensors *tensors, const weir_layout *layout) {
 }
 
 weir_status weir_cuda_reserve_tensors(weir_cuda *cuda, const weir_layout *layout) {
-  if (cuda->tensors != NULL && same(cuda->tensors, layout)) {
-    return WEIR_OK;
-  }
+  if (cuda->tensors != NULL && same(cuda->tensors, layout)) return WEIR_OK;
   size_t n = layout->offset[layout->tensors];
-  if (n > UINT32_MAX) {
-    return weir_fail(WEIR_E_INVALID, "no tables can be made for %zu elements", n);
-  }
+  if (n > UINT32_MAX) return weir_fail(WEIR_E_INVALID, "no tables can be made for %zu elements", n);
   weir_cuda_tensors *made = (weir_cuda_tensors *)calloc(1, sizeof *made);
   size_t entries = layout->tensors + 1;
   size_t *offset = (size_t *)malloc(entries * sizeof *offset);
@@ -120,9 +106,7 @@ weir_status weir_cuda_tensors_ready(const weir_cuda *cuda, const weir_layout *la
 }
 
 void weir_cuda_tensors_free(weir_cuda_tensors *tensors) {
-  if (tensors == NULL) {
-    return;
-  }
+  if (tensors == NULL) return;
   (void)cudaFree(tensors->block);
   free(tensors->offset);
   free(tensors);

@@ -70,9 +70,7 @@ __device__ static inline void weir_load8(const float *x, uint32_t at, uint32_t c
     }
     return;
   }
-  for (unsigned q = 0; q < 8; q++) {
-    out[q] = at + q < count ? from[q] : 0.0F;
-  }
+  for (unsigned q = 0; q < 8; q++) out[q] = at + q < count ? from[q] : 0.0F;
 }
 
 __device__ static inline void weir_store8(float *x, uint32_t at, uint32_t count,
@@ -83,9 +81,7 @@ __device__ static inline void weir_store8(float *x, uint32_t at, uint32_t count,
     ((float4 *)to)[1] = make_float4(in[4], in[5], in[6], in[7]);
     return;
   }
-  for (unsigned q = 0; q < 8 && at + q < count; q++) {
-    to[q] = in[q];
-  }
+  for (unsigned q = 0; q < 8 && at + q < count; q++) to[q] = in[q];
 }
 
 #endif

@@ -43,9 +43,7 @@ __device__ static inline size_t weir_codes_place(const weir_piece &piece) {
 __device__ static inline void weir_feed8(const weir_feed &feed, size_t begin, uint32_t at,
                                          uint32_t count, float x[8], weir_sums *moments) {
   weir_load8(feed.x + begin, at, count, x);
-  if (feed.r == NULL) {
-    return;
-  }
+  if (feed.r == NULL) return;
   float r[8];
   weir_load8(feed.r + begin, at, count, r);
   for (unsigned q = 0; q < 8; q++) {
@@ -58,9 +56,7 @@ __device__ static inline void weir_feed8(const weir_feed &feed, size_t begin, ui
 /* A block's sums, which are those of a piece; every thread calls it. */
 __device__ static inline void weir_piece_sums(weir_sums mine, weir_sums *sums) {
   mine = weir_block_sums(mine);
-  if (threadIdx.x == 0) {
-    sums[blockIdx.x] = mine;
-  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = mine;
 }
 
 template <typename CODEC>
@@ -78,9 +74,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     }
   }
   weir_piece_sums(mine, table.sums);
-  if (feed.r != NULL) {
-    weir_piece_sums(moments, table.fed);
-  }
+  if (feed.r != NULL) weir_piece_sums(moments, table.fed);
 }
 
 template <typename CODEC>
@@ -89,9 +83,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   const weir_tensor &tensor = table.tensor[blockIdx.x];
   uint32_t pieces = table.tensor[blockIdx.x + 1].piece - tensor.piece;
   weir_sums all = weir_fold_sums(table.sums + tensor.piece, pieces);
-  if (threadIdx.x == 0) {
-    table.reach[blockIdx.x] = CODEC::reach(all, tensor.count);
-  }
+  if (threadIdx.x == 0) table.reach[blockIdx.x] = CODEC::reach(all, tensor.count);
 }
 
 template <typename CODEC>
@@ -109,19 +101,15 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     weir_feed8(feed, begin, at, piece.count, x, &moments);
     uint64_t w = 0;
     for (unsigned q = 0; q < 8; q++) {
-      if (at + q < piece.count) {
+      if (at + q < piece.count)
         w |= (uint64_t)CODEC::code(x[q], reach, key + at + q, &mine) << 8 * q;
-      }
     }
     w = weir_pack8(w, CODEC::BITS);
-    for (unsigned b = 0; b < CODEC::BITS; b++) {
+    for (unsigned b = 0; b < CODEC::BITS; b++)
       codes[at / 8 * CODEC::BITS + b] = (uint8_t)(w >> 8 * b);
-    }
   }
   weir_piece_sums(mine, table.sums);
-  if (feed.r != NULL) {
-    weir_piece_sums(moments, table.fed);
-  }
+  if (feed.r != NULL) weir_piece_sums(moments, table.fed);
 }
 
 /* Header and scales; one block more than tensors, so that there is one when there are none. */
@@ -130,9 +118,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     weir_units_scales(weir_tensor_table table, uint32_t n, uint8_t *out) {
   if (blockIdx.x == table.tensors) {
     weir_header header = {n, 0, CODEC::ID, CODEC::BITS, 0};
-    if (threadIdx.x < WEIR_MESSAGE_HEADER) {
-      out[threadIdx.x] = weir_header_byte(header, threadIdx.x);
-    }
+    if (threadIdx.x < WEIR_MESSAGE_HEADER) out[threadIdx.x] = weir_header_byte(header, threadIdx.x);
     return;
   }
   const weir_tensor &tensor = table.tensor[blockIdx.x];
@@ -142,9 +128,8 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     float scale[CODEC::SCALES];
     CODEC::scales(all, tensor.count, CODEC::MEASURED ? table.reach[blockIdx.x] : 0.0F, scale);
     uint8_t *to = out + weir_unit_place<CODEC>(tensor, blockIdx.x);
-    for (unsigned s = 0; s < CODEC::SCALES; s++) {
+    for (unsigned s = 0; s < CODEC::SCALES; s++)
       weir_store_float(to + s * sizeof(float), scale[s], false);
-    }
   }
 }
 
@@ -154,9 +139,8 @@ template <typename CODEC>
 __device__ static inline bool weir_load_scales(const uint8_t *message, const weir_tensor &tensor,
                                                uint32_t number, float scale[CODEC::SCALES]) {
   const uint8_t *from = message + weir_unit_place<CODEC>(tensor, number);
-  for (unsigned s = 0; s < CODEC::SCALES; s++) {
+  for (unsigned s = 0; s < CODEC::SCALES; s++)
     scale[s] = weir_load_float(from + s * sizeof(float), false);
-  }
   return CODEC::sane(scale);
 }
 
@@ -164,9 +148,8 @@ __device__ static inline bool weir_load_scales(const uint8_t *message, const wei
 template <typename CODEC>
 __device__ static inline uint64_t weir_load_codes(const uint8_t *codes, uint32_t at) {
   uint64_t w = 0;
-  for (unsigned b = 0; b < CODEC::BITS; b++) {
+  for (unsigned b = 0; b < CODEC::BITS; b++)
     w |= (uint64_t)codes[at / 8 * CODEC::BITS + b] << 8 * b;
-  }
   return weir_unpack8(w, CODEC::BITS);
 }
 
@@ -211,25 +194,19 @@ __global__ static void weir_units_check(weir_intake in, weir_tensor_table table,
       good = weir_load_scales<CODEC>(message, table.tensor[t], (uint32_t)t, scale) && good;
     }
   }
-  if (!good) {
-    atomicOr(fault, WEIR_FAULT_MESSAGE);
-  }
+  if (!good) atomicOr(fault, WEIR_FAULT_MESSAGE);
 }
 
 template <typename CODEC>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     weir_units_decode(weir_intake in, weir_tensor_table table, const uint32_t *fault) {
-  if (*fault != 0) {
-    return;
-  }
+  if (*fault != 0) return;
   weir_piece piece = weir_piece_of(table, blockIdx.x);
   float *out = in.to + piece.tensor.begin + piece.at;
   bool finite = true;
   for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
     float x[8] = {};
-    if (in.add) {
-      weir_load8(out, at, piece.count, x);
-    }
+    if (in.add) weir_load8(out, at, piece.count, x);
     for (uint32_t m = 0; m < in.count; m++) {
       const uint8_t *message = in.first + m * in.pitch;
       uint64_t w = weir_load_codes<CODEC>(message + weir_codes_place<CODEC>(piece), at);
@@ -240,9 +217,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
         x[q] = in.add || m > 0 ? x[q] + value : value;
       }
     }
-    for (unsigned q = 0; q < 8; q++) {
-      finite = weir_publish(in, x[q], &x[q]) && finite;
-    }
+    for (unsigned q = 0; q < 8; q++) finite = weir_publish(in, x[q], &x[q]) && finite;
     weir_store8(out, at, piece.count, x);
   }
   weir_report_overflow(in, finite);
@@ -261,9 +236,7 @@ static size_t weir_units_bytes(const weir_cuda *cuda) {
 template <typename CODEC>
 static weir_status weir_units_measure_on(weir_cuda *cuda, const weir_feed &feed) {
   const weir_tensor_table &table = cuda->tensors->table;
-  if (table.pieces == 0) {
-    return WEIR_OK;
-  }
+  if (table.pieces == 0) return WEIR_OK;
   weir_status status = weir_cuda_launch(cuda, "measuring tensors", table.pieces, WEIR_CUDA_BLOCK,
                                         weir_units_measure<CODEC>, feed, table);
   return status == WEIR_OK ? weir_cuda_launch(cuda, "measuring tensors", table.tensors,
@@ -276,9 +249,8 @@ template <typename CODEC>
 static weir_status weir_units_lose_on(weir_cuda *cuda, const weir_feed &feed, const uint8_t *out) {
   const weir_tensor_table &table = cuda->tensors->table;
   weir_status status = WEIR_OK;
-  if (feed.moments != NULL) {
+  if (feed.moments != NULL)
     status = weir_cuda_fold_fed(cuda, table.fed, table.pieces, feed.moments, NULL);
-  }
   if (status == WEIR_OK && table.pieces > 0) {
     status = weir_cuda_launch(cuda, "what is lost", table.pieces, WEIR_CUDA_BLOCK,
                               weir_units_lose<CODEC>, out, table, feed.e);
@@ -293,9 +265,7 @@ static weir_status weir_units_encode_on(weir_cuda *cuda, const weir_feed &feed,
                                         const weir_layout *layout, uint64_t seed, void *out,
                                         size_t capacity, size_t *bytes) {
   weir_status status = weir_cuda_tensors_ready(cuda, layout);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   size_t needed = weir_units_bytes<CODEC>(cuda);
   if (capacity < needed) {
     return weir_fail(WEIR_E_CAPACITY, "a message of %zu bytes does not fit into %zu", needed,
@@ -318,9 +288,7 @@ static weir_status weir_units_encode_on(weir_cuda *cuda, const weir_feed &feed,
                               weir_units_scales<CODEC>, table,
                               (uint32_t)layout->offset[layout->tensors], to);
   }
-  if (status == WEIR_OK && feed.e != NULL) {
-    status = weir_units_lose_on<CODEC>(cuda, feed, to);
-  }
+  if (status == WEIR_OK && feed.e != NULL) status = weir_units_lose_on<CODEC>(cuda, feed, to);
   *bytes = status == WEIR_OK ? needed : 0;
   return status;
 }
@@ -329,9 +297,7 @@ template <typename CODEC>
 static weir_status weir_units_decode_on(weir_cuda *cuda, const weir_intake &in,
                                         const weir_layout *layout) {
   weir_status status = weir_cuda_tensors_ready(cuda, layout);
-  if (status != WEIR_OK) {
-    return status;
-  }
+  if (status != WEIR_OK) return status;
   if (in.bytes != weir_units_bytes<CODEC>(cuda)) {
     return weir_fail(WEIR_E_PROTOCOL, "malformed %s message: wrong length",
                      weir_codec_name(CODEC::ID));

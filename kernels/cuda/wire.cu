@@ -18,9 +18,7 @@ __global__ static void write_header(wire_pairs pairs, weir_list_code code, uint3
                                     uint8_t *out, unsigned long long *bytes) {
   const uint32_t head[4] = {WEIR_WIRE_MAGIC, pairs.k, pairs.n,
                             code.kind | values << 8 | code.shift << 16};
-  for (unsigned i = 0; i < WEIR_WIRE_HEADER; i++) {
-    out[i] = (uint8_t)(head[i / 4] >> 8 * (i % 4));
-  }
+  for (unsigned i = 0; i < WEIR_WIRE_HEADER; i++) out[i] = (uint8_t)(head[i / 4] >> 8 * (i % 4));
   *bytes =
       WEIR_WIRE_HEADER + code.bytes + (unsigned long long)pairs.k * weir_wire_value_bytes(values);
 }
@@ -28,29 +26,22 @@ __global__ static void write_header(wire_pairs pairs, weir_list_code code, uint3
 /* What follows writes where indices say. */
 __global__ static void check_indices(wire_pairs pairs, uint32_t *fault) {
   WEIR_CUDA_EACH(i, pairs.k) {
-    if (pairs.index[i] >= pairs.n || (i > 0 && pairs.index[i - 1] >= pairs.index[i])) {
+    if (pairs.index[i] >= pairs.n || (i > 0 && pairs.index[i - 1] >= pairs.index[i]))
       atomicOr(fault, WEIR_FAULT_INDEX);
-    }
   }
 }
 
 /* Sets the bits of code (at most 32 of them) from bit number `at` on, in words that are 0 there. */
 __device__ static inline void set_bits(uint32_t *word, uint64_t at, uint64_t code) {
   uint64_t bits = code << at % 32;
-  if ((uint32_t)bits != 0) {
-    atomicOr(&word[at / 32], (uint32_t)bits);
-  }
-  if (bits >> 32 != 0) {
-    atomicOr(&word[at / 32 + 1], (uint32_t)(bits >> 32));
-  }
+  if ((uint32_t)bits != 0) atomicOr(&word[at / 32], (uint32_t)bits);
+  if (bits >> 32 != 0) atomicOr(&word[at / 32 + 1], (uint32_t)(bits >> 32));
 }
 
 /* list: all zero, aligned to words. */
 __global__ static void write_list(wire_pairs pairs, weir_list_code code, const uint32_t *fault,
                                   uint32_t *list) {
-  if (*fault != 0) {
-    return;
-  }
+  if (*fault != 0) return;
   uint64_t low = 8 * weir_elias_high_bytes(pairs.n, pairs.k, code.shift);
   WEIR_CUDA_EACH(i, pairs.k) {
     uint32_t index = pairs.index[i];
@@ -70,9 +61,7 @@ __global__ static void write_list(wire_pairs pairs, weir_list_code code, const u
 /* The list's length, in bytes, decides whether they lie aligned. */
 __global__ static void write_values(wire_pairs pairs, uint32_t values, unsigned long long list,
                                     const uint32_t *fault, uint8_t *out, float *error) {
-  if (*fault != 0) {
-    return;
-  }
+  if (*fault != 0) return;
   uint8_t *to = out + WEIR_WIRE_HEADER + list;
   unsigned size = weir_wire_value_bytes(values);
   WEIR_CUDA_EACH(i, pairs.k) {
@@ -85,9 +74,7 @@ __global__ static void write_values(wire_pairs pairs, uint32_t values, unsigned 
     } else if (error != NULL) {
       error[i] += x - sent;
     }
-    for (unsigned b = 0; b < size; b++) {
-      to[size * i + b] = (uint8_t)(bits >> 8 * b);
-    }
+    for (unsigned b = 0; b < size; b++) to[size * i + b] = (uint8_t)(bits >> 8 * b);
   }
 }
 
@@ -119,9 +106,8 @@ size_t weir_cuda_wire_bound(size_t n, size_t k, weir_wire_format format) {
 weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *index,
                                   const float *value, size_t k, weir_wire_format format, void *out,
                                   size_t capacity, uint64_t *bytes, float *error) {
-  if (format >= WEIR_WIRE_COUNT || (uintptr_t)out % 4 != 0) {
+  if (format >= WEIR_WIRE_COUNT || (uintptr_t)out % 4 != 0)
     return weir_fail(WEIR_E_INVALID, "wire format %u into a message at %p", (unsigned)format, out);
-  }
   weir_status status = weir_cuda_ready(cuda, n, k);
   if (status == WEIR_OK && capacity < weir_cuda_wire_bound(n, k, format)) {
     return weir_fail(WEIR_E_CAPACITY, "a message of up to %zu bytes does not fit into %zu",
@@ -132,9 +118,8 @@ weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *ind
                     : format == WEIR_WIRE_AUTO_BF16 ? VALUE_BF16
                     : format == WEIR_WIRE_AUTO_FP16 ? VALUE_FP16
                                                     : VALUE_FP32;
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK)
     status = weir_cuda_clear(cuda, (char *)out + WEIR_WIRE_HEADER, (code.bytes + 3) / 4 * 4);
-  }
   wire_pairs pairs = {index, value, (uint32_t)k, (uint32_t)n};
   return status == WEIR_OK
              ? queue(cuda, pairs, code, values, (uint8_t *)out, (unsigned long long *)bytes, error)

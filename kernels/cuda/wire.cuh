@@ -27,12 +27,8 @@ struct weir_list_code {
 __host__ __device__ static inline weir_list_code weir_choose_list(uint64_t n, uint64_t k,
                                                                   bool automatic) {
   weir_list_code code = {LIST_U32, 0, 4 * k};
-  if (!automatic || k == 0) {
-    return code;
-  }
-  if ((n + 7) / 8 < code.bytes) {
-    code = weir_list_code{LIST_BITMAP, 0, (n + 7) / 8};
-  }
+  if (!automatic || k == 0) return code;
+  if ((n + 7) / 8 < code.bytes) code = weir_list_code{LIST_BITMAP, 0, (n + 7) / 8};
   uint32_t shift = weir_elias_shift(n, k);
   uint64_t elias = weir_elias_bytes(n, k, shift);
   return elias < code.bytes ? weir_list_code{LIST_ELIAS, shift, elias} : code;
@@ -55,13 +51,9 @@ static_assert(sizeof(weir_read_state) <= sizeof(weir_search_state), "its place")
 
 /* Word i of a list of that many bytes, which lies at a multiple of 4; 0 behind its end. */
 __device__ static inline uint32_t weir_list_word(const uint8_t *list, uint64_t bytes, uint64_t i) {
-  if (4 * i + 4 <= bytes) {
-    return ((const uint32_t *)list)[i];
-  }
+  if (4 * i + 4 <= bytes) return ((const uint32_t *)list)[i];
   uint32_t word = 0;
-  for (uint64_t b = 4 * i; b < bytes; b++) {
-    word |= (uint32_t)list[b] << 8 * (b - 4 * i);
-  }
+  for (uint64_t b = 4 * i; b < bytes; b++) word |= (uint32_t)list[b] << 8 * (b - 4 * i);
   return word;
 }
 

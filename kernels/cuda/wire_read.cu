@@ -24,9 +24,7 @@ __device__ static bool code_of(uint64_t n, uint64_t k, uint32_t kind, uint32_t s
 }
 
 __device__ static bool parse(const read_job &job, weir_read_state *out) {
-  if (job.bytes < WEIR_WIRE_HEADER) {
-    return false;
-  }
+  if (job.bytes < WEIR_WIRE_HEADER) return false;
   const uint32_t *head = (const uint32_t *)job.message;
   uint32_t kind = head[3] & 0xffU;
   uint32_t values = head[3] >> 8 & 0xffU;
@@ -81,24 +79,18 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   uint64_t bytes = has_bits(state) ? state->high : 0;
   for (size_t tile = weir_grid_warp(); tile <= tiles; tile += weir_grid_warps()) {
     uint32_t mine = 0;
-    for (unsigned w = threadIdx.x % WEIR_WARP; w < TILE_WORDS; w += WEIR_WARP) {
+    for (unsigned w = threadIdx.x % WEIR_WARP; w < TILE_WORDS; w += WEIR_WARP)
       mine += (uint32_t)__popc(weir_list_word(list, bytes, tile * TILE_WORDS + w));
-    }
-    for (unsigned distance = WEIR_WARP / 2; distance > 0; distance /= 2) {
+    for (unsigned distance = WEIR_WARP / 2; distance > 0; distance /= 2)
       mine += __shfl_down_sync(WEIR_ALL_LANES, mine, distance);
-    }
-    if (threadIdx.x % WEIR_WARP == 0) {
-      taken[tile] = make_uint2(mine, 0);
-    }
+    if (threadIdx.x % WEIR_WARP == 0) taken[tile] = make_uint2(mine, 0);
   }
 }
 
 /* The index whose one bit, the to-th, lies at `at`. */
 __device__ static inline uint32_t index_of(const uint8_t *list, const weir_read_state *state,
                                            uint64_t at, uint32_t to) {
-  if (state->kind == LIST_BITMAP) {
-    return (uint32_t)at;
-  }
+  if (state->kind == LIST_BITMAP) return (uint32_t)at;
   uint64_t bit = 8 * state->high + (uint64_t)to * state->shift;
   uint64_t pair = (uint64_t)weir_list_word(list, state->list, bit / 32 + 1) << 32 |
                   weir_list_word(list, state->list, bit / 32);
@@ -131,9 +123,7 @@ __device__ static void emit_ones(const uint8_t *list, const weir_read_state *sta
     }
     good = !__any_sync(WEIR_ALL_LANES, !good);
   }
-  if (!good) {
-    atomicOr(fault, WEIR_FAULT_MESSAGE);
-  }
+  if (!good) atomicOr(fault, WEIR_FAULT_MESSAGE);
 }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
@@ -152,9 +142,8 @@ __global__ static void check_order(const weir_read_state *state, const uint32_t 
     return;
   }
   WEIR_CUDA_EACH(i, state->k) {
-    if (index[i] >= state->n || (i > 0 && index[i - 1] >= index[i])) {
+    if (index[i] >= state->n || (i > 0 && index[i - 1] >= index[i]))
       atomicOr(fault, WEIR_FAULT_INDEX);
-    }
   }
 }
 
@@ -163,9 +152,7 @@ __global__ static void check_order(const weir_read_state *state, const uint32_t 
 __device__ static inline float value_at(const uint8_t *values, uint32_t kind, size_t i) {
   uint32_t size = weir_wire_value_bytes(kind);
   uint32_t bits = 0;
-  for (unsigned b = 0; b < size; b++) {
-    bits |= (uint32_t)values[size * i + b] << 8 * b;
-  }
+  for (unsigned b = 0; b < size; b++) bits |= (uint32_t)values[size * i + b] << 8 * b;
   return kind == VALUE_FP32   ? weir_float_of(bits)
          : kind == VALUE_BF16 ? weir_bf16_value((uint16_t)bits)
                               : weir_fp16_value((uint16_t)bits);
@@ -180,9 +167,7 @@ __global__ static void clear(float *to, size_t n, const uint32_t *fault) {
 __global__ static void place_values(const uint8_t *message, const weir_read_state *state,
                                     const uint32_t *index, float *to, bool add,
                                     const uint32_t *fault) {
-  if (*fault != 0) {
-    return;
-  }
+  if (*fault != 0) return;
   const uint8_t *from = message + WEIR_WIRE_HEADER + state->list;
   WEIR_CUDA_EACH(i, state->k) {
     float value = value_at(from, state->values, i);
@@ -205,9 +190,7 @@ static weir_status read_list(weir_cuda *cuda, const read_job &job, uint32_t *ind
                               weir_cuda_grid(cuda, tiles + 1, WEIR_BLOCK_WARPS), WEIR_CUDA_BLOCK,
                               count_ones, list, state, tiles, cuda->taken);
   }
-  if (status == WEIR_OK) {
-    status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
-  }
+  if (status == WEIR_OK) status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
   if (status == WEIR_OK) {
     status = weir_cuda_launch(cuda, "reading indices",
                               weir_cuda_grid(cuda, tiles + 1, WEIR_BLOCK_WARPS), WEIR_CUDA_BLOCK,
@@ -224,15 +207,11 @@ weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_
                                      float *to, bool add) {
   const size_t capacity = cuda->k < n ? cuda->k : n;
   weir_status status = weir_cuda_ready(cuda, n, capacity);
-  if (status != WEIR_OK) {
-    return status;
-  }
-  if ((uintptr_t)message % 4 != 0) {
+  if (status != WEIR_OK) return status;
+  if ((uintptr_t)message % 4 != 0)
     return weir_fail(WEIR_E_INVALID, "a message at %p, not at a multiple of 4", message);
-  }
-  if (bytes < WEIR_WIRE_HEADER) {
+  if (bytes < WEIR_WIRE_HEADER)
     return weir_fail(WEIR_E_PROTOCOL, "malformed message of indices and values: %zu bytes", bytes);
-  }
   const read_job job = {(const uint8_t *)message, bytes, (uint32_t)n, (uint32_t)capacity};
   status = read_list(cuda, job, cuda->read_index);
   if (status == WEIR_OK && !add && n > 0) {

@@ -107,8 +107,7 @@ static void he(weir_model *m, const weir_affine *a, weir_rng *rng) {
 
 static void init(weir_model *m, uint64_t seed) {
   const cnn *n = m->own;
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   memset(m->parameter, 0, m->parameters * sizeof *m->parameter);
   for (size_t i = 0; i < STAGES; i++) {
     he(m, &n->stage[i].convolution, &rng);

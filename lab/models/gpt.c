@@ -98,8 +98,7 @@ static weir_status create(weir_model *m, const weir_model_config *config) {
 /* As GPT-2: deviation 0.02, and less for what is added to the stream. */
 static void init(weir_model *m, uint64_t seed) {
   const gpt *g = m->own;
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t t = 0; t < m->count; t++) {
     const weir_model_tensor *tensor = &m->tensors[t];
     float *to = m->parameter + tensor->offset;

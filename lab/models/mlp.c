@@ -78,8 +78,7 @@ size_t weir_mlp_slice_row(const weir_mlp *mlp, size_t layer, size_t s) {
 }
 
 void weir_mlp_init(weir_mlp *mlp, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   memset(mlp->parameter, 0, mlp->parameters * sizeof(float));
   for (size_t l = 0; l < mlp->layers; l++) {
     const double deviation = sqrt(2.0 / (double)mlp->width[l]);

@@ -1,6 +1,5 @@
 /* The perceptrons on Fashion-MNIST: "mlp" (784-1024-256-10, 6 tensors) and "deep" (784, 20 times
  * 224, 10: 42 tensors). */
-#include <string.h>
 
 #include "lab/models/mlp.h"
 #include "lab/models/model.h"

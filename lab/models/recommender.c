@@ -45,8 +45,7 @@ static weir_status create(weir_model *m, const weir_model_config *config) {
 
 static void init(weir_model *m, uint64_t seed) {
   const recommender *r = m->own;
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   memset(m->parameter, 0, m->parameters * sizeof *m->parameter);
   for (size_t l = 0; l < AFFINE; l++)
     weir_model_normal(m->parameter + r->affine[l].weight, r->affine[l].in * r->affine[l].out,

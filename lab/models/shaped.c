@@ -1,6 +1,5 @@
 /* "shaped": tensors of a profile (planner/profile.h) as a scenario names it, whose gradients are ready
  * when the profile says and hold noise.  It learns nothing: what it trains is the exchange. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,8 +51,7 @@ static weir_status create(weir_model *m, const weir_model_config *config) {
 
 static void init(weir_model *m, uint64_t seed) {
   shaped *s = m->own;
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   weir_model_normal(s->noise, NOISE, 1e-3, &rng);
   memset(m->parameter, 0, m->parameters * sizeof *m->parameter);
 }

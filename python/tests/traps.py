@@ -14,6 +14,7 @@ import os
 import random
 import sys
 import traceback
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy
@@ -105,21 +106,46 @@ def clear(*models: nn.Module) -> None:
         model.zero_grad()
 
 
+def loss_of(model: nn.Module, step: int) -> torch.Tensor:
+    return model(batch(step)).square().mean()
+
+
+def trained(steps: Iterable[int], *models: nn.Module, loss: Any = loss_of) -> Iterator[int]:
+    """Each step's gradients in all of the models; tells the step once they are there."""
+    for step in steps:
+        clear(*models)
+        for model in models:
+            loss(model, step).backward()
+        yield step
+
+
+def stays_alike(model: nn.Module, steps: int, loss: Any = loss_of, **ddp: Any) -> float:
+    """A model under Weir beside the same under plain DDP, step by step; as alike()."""
+    plain, ours, attached = pair(model, **ddp)
+    worst = 0.0
+    for _ in trained(range(steps), plain, ours, loss=loss):
+        worst = max(worst, alike(plain, ours))
+        identical_on_all(ours)
+    attached.close()
+    return worst
+
+
+@contextlib.contextmanager
+def refused(kind: type[Exception], words: str) -> Iterator[None]:
+    try:
+        yield
+    except kind as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(f"{words}: nothing was raised")
+
+
 # --- traps -------------------------------------------------------------------------------------
 
 
 def buckets_rebuilt() -> float:
     """DDP rebuilds its buckets after the first step, in the order in which gradients came."""
-    plain, ours, attached = pair(Net())
-    worst = 0.0
-    for step in range(6):
-        clear(plain, ours)
-        for model in (plain, ours):
-            model(batch(step)).square().mean().backward()
-        worst = max(worst, alike(plain, ours))
-        identical_on_all(ours)
-    attached.close()
-    return worst
+    return stays_alike(Net(), 6)
 
 
 def buckets_do_not_matter() -> None:
@@ -131,10 +157,7 @@ def buckets_do_not_matter() -> None:
     seen: list[int] = []
     submit = second.session.submit
     second.session.submit = lambda tensor, at: (seen.append(tensor), submit(tensor, at))
-    for step in range(6):
-        clear(one, ten)
-        for made in (one, ten):
-            made(batch(step)).square().mean().backward()
+    for step in trained(range(6), one, ten):
         for (name, p), q in zip(one.named_parameters(), ten.parameters()):
             assert torch.equal(p.grad, q.grad), f"step {step}: {name}"
         assert sorted(seen) == list(range(8)), f"step {step}: {seen}"
@@ -164,16 +187,12 @@ def hook_does_not_block() -> None:
 
 def autocast() -> None:
     """Computed in 16 bits, gradients and what is exchanged in 32."""
-    plain, ours, attached = pair(Net())
-    for step in range(4):
-        clear(plain, ours)
-        for model in (plain, ours):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                loss = model(batch(step)).float().square().mean()
-            loss.backward()
-        alike(plain, ours)
-        identical_on_all(ours)
-    attached.close()
+
+    def loss(model: nn.Module, step: int) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(batch(step)).float().square().mean()
+
+    stays_alike(Net(), 4, loss)
 
 
 def hundred_steps() -> float:
@@ -181,11 +200,9 @@ def hundred_steps() -> float:
     plain, ours, attached = pair(Net())
     rate = 0.02
     drift = 0.0
-    for step in range(100):
-        clear(plain, ours)
+    for _ in trained(range(100), plain, ours):
         largest = 0.0
         for model in (plain, ours):
-            model(batch(step)).square().mean().backward()
             with torch.no_grad():
                 for p in model.parameters():
                     largest = max(largest, p.grad.abs().max().item())
@@ -214,27 +231,26 @@ def accumulation() -> None:
 
 def skipped_backward() -> None:
     """A forward pass without a backward one, and evaluation between steps."""
-    plain, ours, attached = pair(Net())
-    for step in range(4):
-        clear(plain, ours)
-        for model in (plain, ours):
-            if step % 2:
-                model(batch(step + 50))
-            with torch.no_grad():
-                model(batch(step + 60))
-            model(batch(step)).square().mean().backward()
-        alike(plain, ours)
-    attached.close()
+
+    def loss(model: nn.Module, step: int) -> torch.Tensor:
+        if step % 2:
+            model(batch(step + 50))
+        with torch.no_grad():
+            model(batch(step + 60))
+        return loss_of(model, step)
+
+    stays_alike(Net(), 4, loss)
 
 
 def unused_parameters() -> None:
     """A branch that some ranks, or all, leave out of a step."""
     plain, ours, attached = pair(Net(), find_unused_parameters=True)
-    for step in range(6):
-        clear(plain, ours)
+
+    def loss(model: nn.Module, step: int) -> torch.Tensor:
         way = ["both", "left", "left" if rank() else "both"][step % 3]
-        for model in (plain, ours):
-            model(batch(step), way).square().mean().backward()
+        return model(batch(step), way).square().mean()
+
+    for step in trained(range(6), plain, ours, loss=loss):
         alike(plain, ours)
         if step % 3 == 1:
             assert ours.module.right.weight.grad is None, "no rank has used it"
@@ -247,18 +263,16 @@ def unused_keep_their_mass() -> None:
     plain, ours, attached = pair(Net(), LOSSY, find_unused_parameters=True)
     right = ours.module.right.weight
     due, got = torch.zeros_like(right), torch.zeros_like(right)
-    for step in range(40):
-        clear(plain, ours)
-        way = "both" if step < 3 else "left"
-        for model in (plain, ours):
-            model(batch(step), way).square().mean().backward()
+
+    def loss(model: nn.Module, step: int) -> torch.Tensor:
+        return model(batch(step), "both" if step < 3 else "left").square().mean()
+
+    for _ in trained(range(40), plain, ours, loss=loss):
         if right.grad is not None:
             got += right.grad
             due += plain.module.right.weight.grad
     # Once more, so that whatever is owed has come long since: a gradient of nothing.
-    for _ in range(40):
-        clear(plain, ours)
-        ours(torch.zeros(8, 12), "both").mul(0).sum().backward()
+    for _ in trained(range(40), ours, loss=lambda m, _: m(torch.zeros(8, 12)).mul(0).sum()):
         got += right.grad
     attached.close()
     assert due.abs().max() > 0
@@ -268,23 +282,13 @@ def unused_keep_their_mass() -> None:
 
 
 def static_graph() -> None:
-    plain, ours, attached = pair(Net(), static_graph=True)
-    for step in range(5):
-        clear(plain, ours)
-        for model in (plain, ours):
-            model(batch(step), "left").square().mean().backward()
-        alike(plain, ours)
-        identical_on_all(ours)
-    attached.close()
+    stays_alike(Net(), 5, lambda m, s: m(batch(s), "left").square().mean(), static_graph=True)
 
 
 def bucket_view() -> None:
     """Gradients are views of the buckets; the average has to be left there."""
     plain, ours, attached = pair(Net(), gradient_as_bucket_view=True)
-    for step in range(5):
-        clear(plain, ours)
-        for model in (plain, ours):
-            model(batch(step)).square().mean().backward()
+    for step in trained(range(5), plain, ours):
         alike(plain, ours)
         if step == 1:
             at = [p.grad.data_ptr() for p in ours.parameters()]
@@ -296,10 +300,7 @@ def half_precision(dtype: str) -> float:
     """Parameters of 16 bits: the average is made in 32 and rounded once."""
     kind = getattr(torch, dtype)
     plain, ours, attached = pair(Net().to(kind))
-    for step in range(5):
-        clear(plain, ours)
-        for model in (plain, ours):
-            model(batch(step).to(kind)).square().mean().backward()
+    for _ in trained(range(5), plain, ours, loss=lambda m, s: m(batch(s).to(kind)).square().mean()):
         worst = alike(plain, ours)  # DDP rounds at every addition
         for p in ours.parameters():
             assert p.grad.dtype == kind
@@ -319,10 +320,7 @@ def mixed_dtypes() -> None:
         x.to(torch.bfloat16), m.weight, m.bias
     ).float()
     attached = weir.torch.attach(ours, policy=EXACT)
-    for step in range(3):
-        clear(plain, ours)
-        for m in (plain, ours):
-            m(batch(step)).square().mean().backward()
+    for _ in trained(range(3), plain, ours):
         alike(plain, ours)
     attached.close()
 
@@ -330,36 +328,25 @@ def mixed_dtypes() -> None:
 def channels_last() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten())
     plain, ours, attached = pair(model.to(memory_format=torch.channels_last))
-    for step in range(4):
-        clear(plain, ours)
+
+    def loss(model: nn.Module, step: int) -> torch.Tensor:
         x = torch.randn(4, 3, 9, 9, generator=torch.Generator().manual_seed(10 * step + rank()))
-        for m in (plain, ours):
-            m(x.to(memory_format=torch.channels_last)).square().mean().backward()
+        return model(x.to(memory_format=torch.channels_last)).square().mean()
+
+    for _ in trained(range(4), plain, ours, loss=loss):
         assert ours.module[2].weight.grad.is_contiguous(memory_format=torch.channels_last)
         alike(plain, ours)
     attached.close()
 
 
 def shared_parameters() -> None:
-    plain, ours, attached = pair(Net(shared=True))
-    for step in range(4):
-        clear(plain, ours)
-        for model in (plain, ours):
-            model(batch(step)).square().mean().backward()
-        alike(plain, ours)
-    attached.close()
+    stays_alike(Net(shared=True), 4)
 
 
 def frozen_parameters() -> None:
     model = Net()
     model.left.weight.requires_grad_(False)
-    plain, ours, attached = pair(model)
-    for step in range(3):
-        clear(plain, ours)
-        for m in (plain, ours):
-            m(batch(step)).square().mean().backward()
-        alike(plain, ours)
-    attached.close()
+    stays_alike(model, 3)
 
 
 def clipping() -> None:
@@ -392,11 +379,10 @@ def not_finite() -> None:
     for step in range(6):
         clear(plain, ours)
         x = batch(step)
+        if step == 3:
+            before = attached.session.residual_digest
         if step == 3 and rank() == 1:
             x[0, 0] = float("inf")
-            before = attached.session.residual_digest
-        elif step == 3:
-            before = attached.session.residual_digest
         ours(x).square().mean().backward()
         if step == 3:
             assert attached.info.lost
@@ -452,28 +438,20 @@ def saved_and_restored() -> None:
     """A group that stopped after three steps goes on: the same bits as one that did not."""
     _, whole, attached = pair(Net(), LOSSY)
     grads = []
-    for step in range(6):
-        if step == 3:
+    for step in trained(range(6), whole):
+        if step == 2:
             saved = attached.state_dict()
-        clear(whole)
-        whole(batch(step)).square().mean().backward()
         grads.append([p.grad.clone() for p in whole.parameters()])
     attached.close()
     torch.manual_seed(7)
     _, again, attached = pair(Net(), LOSSY)
     attached.load_state_dict(saved)
-    for step in range(3, 6):
-        clear(again)
-        again(batch(step)).square().mean().backward()
+    for step in trained(range(3, 6), again):
         for p, due in zip(again.parameters(), grads[step]):
             assert torch.equal(p.grad, due), f"step {step}"
         assert attached.info.step == step
-    try:
+    with refused(ValueError, "format 7"):
         attached.load_state_dict({"format": 7})
-    except ValueError as error:
-        assert "format 7" in str(error)
-    else:
-        raise AssertionError("a state of another format was taken")
     attached.close()
 
 
@@ -493,9 +471,8 @@ def scalars_written() -> dict[str, int]:
 
     writer = Writer()
     _, ours, attached = pair(Net(), LOSSY, {"writer": writer})
-    for step in range(3):
-        clear(ours)
-        ours(batch(step)).square().mean().backward()
+    for _ in trained(range(3), ours):
+        pass
     attached.close()
     if rank() == 0:
         assert writer.scalars["weir/ratio"] == [0.1] * 3
@@ -535,12 +512,8 @@ def two_models() -> None:
             loss.backward()
         alike(a_plain, a_ours)
         alike(b_plain, b_ours)
-    try:
+    with refused(RuntimeError, "2 models"):
         weir.torch.report(1.0)
-    except RuntimeError as error:
-        assert "2 models" in str(error)
-    else:
-        raise AssertionError("report() has guessed")
     a.close()
     b.close()
 
@@ -551,9 +524,8 @@ def killed_rank() -> list[Any]:
     import time
 
     _, ours, attached = pair(Net())
-    for step in range(2):
-        clear(ours)
-        ours(batch(step)).square().mean().backward()
+    for _ in trained(range(2), ours):
+        pass
     begin = time.monotonic()
     try:
         if rank() == 2:
@@ -577,12 +549,8 @@ def wrong_model() -> None:
         (lambda: weir.torch.attach(DDP(Net().double())), TypeError, "float64"),
         (lambda: weir.torch.report(1.0), RuntimeError, "0 models are attached"),
     ):
-        try:
+        with refused(kind, words):
             wrong()
-        except kind as error:
-            assert words in str(error), error
-        else:
-            raise AssertionError(f"{words}: nothing was raised")
 
 
 def loss_found() -> None:
@@ -670,11 +638,8 @@ def report_drawn(folder: str, command: str) -> None:
     os.environ["WEIR_COMMAND"], search = "", os.environ["PATH"]
     os.environ["PATH"] = ""
     try:
-        weir.torch.report_html(folder)
-    except RuntimeError as error:
-        assert "WEIR_COMMAND" in str(error)
-    else:
-        raise AssertionError("a report was drawn by nobody")
+        with refused(RuntimeError, "WEIR_COMMAND"):
+            weir.torch.report_html(folder)
     finally:
         os.environ["PATH"] = search
 

@@ -62,9 +62,8 @@ static inline void __syncwarp(unsigned mask = 0xffffffffU) {
 static inline unsigned __ballot_sync(unsigned mask, bool mine) {
   const uint64_t *all = weir_emulated_exchange(mask, mine);
   unsigned bits = 0;
-  for (unsigned lane = 0; lane < 32; lane++) {
+  for (unsigned lane = 0; lane < 32; lane++)
     bits |= (unsigned)((mask >> lane & 1U) != 0 && all[lane] != 0) << lane;
-  }
   return bits;
 }
 static inline bool __any_sync(unsigned mask, bool mine) { return __ballot_sync(mask, mine) != 0; }
@@ -77,9 +76,8 @@ T weir_emulated_from(unsigned mask, T mine, int from, int width) {
   std::memcpy(&bits, &mine, sizeof mine);
   const uint64_t *all = weir_emulated_exchange(mask, bits);
   int base = (int)weir_emulated_lane() / width * width;
-  if (from >= 0 && from < width && (mask >> (base + from) & 1U) != 0) {
+  if (from >= 0 && from < width && (mask >> (base + from) & 1U) != 0)
     std::memcpy(&mine, &all[base + from], sizeof mine);
-  }
   return mine;
 }
 template <typename T>

@@ -1,6 +1,5 @@
 /* As much of libcuda.so.1 as tells whose memory something is: an address that is a multiple of 4096
  * is a device's, one that is 64 behind is managed. */
-#include <stdint.h>
 
 int cuPointerGetAttribute(void *data, int attribute, unsigned long long pointer);
 

@@ -39,25 +39,17 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
   demand(found, "WEIR_FUZZ names no decoder");
   demand(weir_codec_context_create(&context) == WEIR_OK, "no memory");
   version[versions++] = &weir_cpu_scalar;
-  if (weir_cpu_avx2() != NULL) {
-    version[versions++] = weir_cpu_avx2();
-  }
-  if (weir_cpu_avx512() != NULL) {
-    version[versions++] = weir_cpu_avx512();
-  }
+  if (weir_cpu_avx2() != NULL) version[versions++] = weir_cpu_avx2();
+  if (weir_cpu_avx512() != NULL) version[versions++] = weir_cpu_avx512();
   return 0;
 }
 
 static void fill(float *x) {
-  for (size_t i = 0; i < MOST + MARK; i++) {
-    x[i] = 1.5F;
-  }
+  for (size_t i = 0; i < MOST + MARK; i++) x[i] = 1.5F;
 }
 
 static void check_rest(const float *x, size_t from) {
-  for (size_t i = from; i < MOST + MARK; i++) {
-    demand(x[i] == 1.5F, "written where nothing belongs");
-  }
+  for (size_t i = from; i < MOST + MARK; i++) demand(x[i] == 1.5F, "written where nothing belongs");
 }
 
 /* Returns the status; stored holds what was decoded. */
@@ -156,9 +148,8 @@ static void feed_wire(const uint8_t *data, size_t size, size_t n, list *l) {
          "with and without values at once");
   check_rest(l->value, l->status == WEIR_OK ? l->k : 0);
   const uint32_t *index = l->status == WEIR_OK ? l->index : l->alone_index;
-  for (size_t i = 0; i < (l->status == WEIR_OK ? l->k : l->plain); i++) {
+  for (size_t i = 0; i < (l->status == WEIR_OK ? l->k : l->plain); i++)
     demand(index[i] < n && (i == 0 || index[i] > index[i - 1]), "indices that do not ascend");
-  }
   double peak = -1;
   demand(weir_wire_check(context, data, size, n, &peak) == l->status, "checked to another end");
   for (size_t i = 0; i < l->k && l->status == WEIR_OK; i++) {
@@ -189,9 +180,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   /* Encoders' messages have n at 4, wire messages at 8. */
   const size_t at = target == NULL ? 8 : 4;
   uint32_t n = 0;
-  if (size >= at + sizeof n) {
-    memcpy(&n, data + at, sizeof n);
-  }
+  if (size >= at + sizeof n) memcpy(&n, data + at, sizeof n);
   if (target == NULL) {
     feed_versions(data, size, n % (MOST + 1));
   } else {

@@ -8,7 +8,6 @@
  * gets in without a proof, and no descriptor is left behind. */
 #include <endian.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

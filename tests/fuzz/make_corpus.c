@@ -2,7 +2,6 @@
  * same files each time. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/base.h"
@@ -60,8 +59,7 @@ static void write_encoder(const char *folder, const weir_codec *codec, double bi
 
 int main(int argc, char **argv) {
   if (argc != 2) fail("usage: make_corpus FOLDER");
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   for (size_t i = 0; i < MOST; i++) x[i] = (float)weir_rng_normal(&rng);
   write_wire(argv[1]);
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {

@@ -29,8 +29,7 @@ typedef struct result {
 static const size_t lengths[] = {1, 1000, 40009};
 
 static float value(int rank, size_t n, size_t i) {
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)rank * 1000003 + n * 31 + i);
+  weir_rng rng = weir_rng_of((uint64_t)rank * 1000003 + n * 31 + i);
   return (float)weir_rng_normal(&rng);
 }
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../held.h"
 #include "base/base.h"
 #include "collectives/collective.h"
 #include "collectives/cost.h"
@@ -50,7 +51,7 @@ static weir_status run_row(weir_comm *comm, int row, float *x) {
 /* All rows, and all again; the first round is not counted. */
 static weir_status measure(const group *g, weir_comm *comm) {
   weir_status status = WEIR_OK;
-  float *x = malloc(FLOATS * sizeof *x);
+  FREED float *x = malloc(FLOATS * sizeof *x);
   if (!x) return weir_fail(WEIR_E_NOMEM, "no memory");
   for (int i = -1; i < REPEATS && status == WEIR_OK; i++)
     for (int row = 0; row < ROWS && status == WEIR_OK; row++) {
@@ -66,7 +67,6 @@ static weir_status measure(const group *g, weir_comm *comm) {
       if (status == WEIR_OK && ((double)x[0] != due || (double)x[FLOATS - 1] != due))
         status = weir_fail(WEIR_E_INTERNAL, "row %d sums to %g, not %g", row, (double)x[0], due);
     }
-  free(x);
   return status;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <weir/launch.h>
 
+#include "../held.h"
 #include "base/base.h"
 #include "collectives/collective.h"
 
@@ -108,7 +109,7 @@ typedef struct header {
 /* Fractions whose sum depends on the order: all ranks must have taken the same one. */
 static void sum(weir_comm *comm, uint32_t row, size_t n, bool exact) {
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
-  float *x = malloc((n + 1) * sizeof *x);
+  FREED float *x = malloc((n + 1) * sizeof *x);
   header block[RANKS] = {0};
   weir_headers headers = {block, sizeof *block};
   for (size_t i = 0; i < n; i++)
@@ -132,7 +133,6 @@ static void sum(weir_comm *comm, uint32_t row, size_t n, bool exact) {
   CHECK(weir_allgather(comm, all, sizeof *all, bytes, NULL) == WEIR_OK, "gather");
   for (int r = 0; r < size; r++)
     CHECK(all[r] == all[0], "%s of %zu: rank %d has other bits", weir_allreduces[row].name, n, r);
-  free(x);
 }
 
 static void allreduce(void) {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../held.h"
 #include "../ports.h"
 #include "collectives/collective.h"
 #include "engine/engine.h"

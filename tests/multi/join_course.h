@@ -76,8 +76,7 @@ typedef struct course { /* shared by all processes */
 
 /* A row of it in numbers around 0, the same for all who ask. */
 static inline float course_row(uint64_t row, float x[COURSE_N]) {
-  weir_rng rng;
-  weir_rng_seed(&rng, row + 1);
+  weir_rng rng = weir_rng_of(row + 1);
   float y = 0;
   for (int i = 0; i < COURSE_N; i++) {
     x[i] = (float)weir_rng_uniform(&rng) - 0.5F;

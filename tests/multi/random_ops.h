@@ -51,7 +51,7 @@ static inline weir_status ops_open(random_ops *o, weir_transport *t, const int *
                                    double timeout_s) {
   const size_t size = (size_t)t->size;
   *o = (random_ops){.rank = t->rank, .size = t->size, .scales = 19, .name = name};
-  weir_rng_seed(&o->rng, seed);
+  o->rng = weir_rng_of(seed);
   for (int r = 0; r < t->size; r++) o->total += name[r];
   o->x = malloc(OPS_FLOATS * sizeof *o->x);
   o->error = calloc(OPS_FLOATS, sizeof *o->error);

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../held.h"
 #include "../ports.h"
 #include "base/base.h"
 #include "collectives/collective.h"

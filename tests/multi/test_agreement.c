@@ -57,7 +57,7 @@ static weir_engine *create(member *m, voice *v, weir_plan first) {
       .hooks = {.user = v, .local = local, .propose = propose, .observe = observe}};
   v->rank = m->rank;
   v->size = m->size;
-  weir_rng_seed(&v->rng, 7);
+  v->rng = weir_rng_of(7);
   weir_engine *engine = NULL;
   if (weir_engine_create(&engine, &config) != WEIR_OK)
     group_fail(m->group, "%s", weir_last_error());

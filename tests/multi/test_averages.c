@@ -59,8 +59,7 @@ static weir_status publish(weir_bucket *bucket, float share) {
 /* --- one rank --------------------------------------------------------------------------------- */
 
 static weir_status one_step(weir_engine *engine, int rank, int step, float *g) {
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)(step * GROUP_MAX + rank + 1));
+  weir_rng rng = weir_rng_of((uint64_t)(step * GROUP_MAX + rank + 1));
   for (size_t i = 0; i < N; i++) g[i] = (float)((double)(int64_t)weir_rng_next(&rng) * 0x1p-63);
   weir_status status = weir_engine_step_begin(engine, NULL);
   for (uint32_t t = 0; t < TENSORS && status == WEIR_OK; t++)
@@ -187,8 +186,7 @@ static void try_one(weir_rng *rng, size_t plan, int size, bool table) {
 }
 
 Test(averages, one_bit_of_one_rank_is_found_in_the_next_step) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 17);
+  weir_rng rng = weir_rng_of(17);
   int tried = 0;
   for (size_t plan = 0; plan < PLANS; plan++)
     for (int size = 2; size <= 5; size++)

@@ -58,9 +58,9 @@ static weir_status buckets(void *user, uint32_t layout, weir_plan_bucket *table,
 static void fill(const course *c, float *g, int step, int rank) {
   weir_rng rng;
   for (size_t t = 0; t < TENSORS; t++) {
-    weir_rng_seed(&rng, 977 * t + (uint64_t)step / 10);
+    rng = weir_rng_of(977 * t + (uint64_t)step / 10);
     const float scale = (float)exp(2.0 * weir_rng_normal(&rng));
-    weir_rng_seed(&rng, (t * STEPS + (uint64_t)step) * 8 + (uint64_t)rank);
+    rng = weir_rng_of((t * STEPS + (uint64_t)step) * 8 + (uint64_t)rank);
     for (size_t i = c->offset[t]; i < c->offset[t + 1]; i++)
       g[i] = scale * (float)weir_rng_normal(&rng);
   }
@@ -166,8 +166,7 @@ static void run_course(member *m) {
 static void run(int ranks, const char *policy, uint64_t seed) {
   static const char *const kinds[] = {"conv.weight", "conv.bias", "bn.weight", "fc"};
   course c = {.policy = policy};
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t t = 0; t < TENSORS; t++) {
     c.names[t] = kinds[weir_rng_below(&rng, t < 2 ? 1 : 4)];
     c.offset[t + 1] = c.offset[t] + (t < 2 ? 900 : weir_rng_below(&rng, 700));

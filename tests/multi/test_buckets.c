@@ -59,8 +59,7 @@ static void write_script(course *c, int steps, weir_rng *rng) {
 /* --- one step ------------------------------------------------------------------------------- */
 
 static void fill(float *g, size_t n, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < n; i++) {
     const float x = (float)weir_rng_normal(&rng);
     g[i] = x * x * x;
@@ -70,8 +69,7 @@ static void fill(float *g, size_t n, uint64_t seed) {
 static weir_status hand_in(const course *c, const script_step *s, weir_engine *engine,
                            float *update, uint64_t seed) {
   uint32_t order[TENSORS];
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (uint32_t t = 0; t < TENSORS; t++) order[t] = t;
   for (uint32_t t = TENSORS; s->shuffled && t > 1; t--) {
     const uint32_t j = (uint32_t)weir_rng_below(&rng, t), held = order[t - 1];
@@ -179,7 +177,7 @@ static void run_course(member *m) {
     group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
     return;
   }
-  float *point = calloc(c->n + 1, sizeof *point);
+  FREED float *point = calloc(c->n + 1, sizeof *point);
   for (v.at = 0; v.at < c->count; v.at++) {
     if (one_step(m, c, engine, v.at))
       follow_trials(m, c, v.at, point);
@@ -193,14 +191,12 @@ static void run_course(member *m) {
     group_barrier(m); /* all have looked before anybody can fail again */
     if (stop) break;
   }
-  free(point);
   weir_engine_free(engine);
 }
 
 static void run(int ranks, int steps) {
   course c = {.seed = (uint64_t)ranks * 7 + 1};
-  weir_rng rng;
-  weir_rng_seed(&rng, c.seed);
+  weir_rng rng = weir_rng_of(c.seed);
   for (size_t t = 0; t < TENSORS; t++) {
     static const size_t most[] = {1, 4, 30, 200};
     c.offset[t + 1] = c.offset[t] + weir_rng_below(&rng, most[t % 4] + 1); /* some are empty */

@@ -51,8 +51,7 @@ static weir_engine *create(member *m, weir_comm *comm, const weir_plan *plan,
 }
 
 static void fill(float *g, int rank, int step) {
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)(rank * 100 + step));
+  weir_rng rng = weir_rng_of((uint64_t)(rank * 100 + step));
   for (size_t i = 0; i < N; i++) g[i] = (float)weir_rng_normal(&rng);
 }
 

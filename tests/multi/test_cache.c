@@ -304,8 +304,7 @@ static bool refuses_strangers(const weir_cache *c) {
   cache_greeting g = {0}, challenge;
   unsigned char noise[2000];
   bool good = true;
-  weir_rng rng;
-  weir_rng_seed(&rng, 5);
+  weir_rng rng = weir_rng_of(5);
   for (size_t i = 0; i < sizeof noise; i++) noise[i] = (unsigned char)weir_rng_next(&rng);
   for (size_t n = 0; n < sizeof noise && good; n = 3 * n + 1)
     good = is_turned_away(dial(c, 0), noise, n);

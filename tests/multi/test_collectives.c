@@ -38,7 +38,7 @@ static weir_status allreduce_body(weir_transport *t, void *user) {
   unsigned char *block = j->headers + (size_t)t->rank * (size_t)j->size * HEADER;
   weir_headers headers = {block, HEADER};
   for (int pass = 0; pass < 2 && status == WEIR_OK; pass++) { /* twice: the same bits again */
-    float *x = malloc(j->n * sizeof *x + 1);
+    FREED float *x = malloc(j->n * sizeof *x + 1);
     if (j->n) memcpy(x, j->input + at, j->n * sizeof *x);
     if (j->n) memset(j->error + at, 0, j->n * sizeof(float));
     memset(block, 0, (size_t)j->size * HEADER);
@@ -48,7 +48,6 @@ static weir_status allreduce_body(weir_transport *t, void *user) {
     if (status == WEIR_OK && pass == 1 && j->n && memcmp(x, j->output + at, j->n * sizeof *x) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->output + at, x, j->n * sizeof *x);
-    free(x);
   }
   weir_comm_free(comm);
   return status;
@@ -103,8 +102,7 @@ static void allreduce_case(enum group_kind kind, uint32_t algorithm, int size, s
   j.output = group_shared(bytes);
   j.error = group_shared(bytes);
   j.headers = group_shared((size_t)(size * size * HEADER));
-  weir_rng rng;
-  weir_rng_seed(&rng, 1000 * n + (uint64_t)size);
+  weir_rng rng = weir_rng_of(1000 * n + (uint64_t)size);
   for (size_t i = 0; i < (size_t)size * n; i++) j.input[i] = (float)weir_rng_normal(&rng);
   group g;
   group_init(&g, kind, size, allreduce_body, &j);
@@ -193,8 +191,8 @@ static weir_status gather_body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
-  unsigned char *all = calloc(size + 1, stride + 1), *block = calloc(size, HEADER);
-  size_t *bytes = calloc(size, sizeof *bytes);
+  FREED unsigned char *all = calloc(size + 1, stride + 1), *block = calloc(size, HEADER);
+  FREED size_t *bytes = calloc(size, sizeof *bytes);
   weir_headers headers = {block, HEADER};
   bytes[t->rank] = block_bytes(t->rank, stride);
   for (size_t i = 0; i < bytes[t->rank]; i++)
@@ -211,9 +209,6 @@ static weir_status gather_body(weir_transport *t, void *user) {
       if (block[r * HEADER + i] != header_byte(r, i))
         status = weir_fail(WEIR_E_INTERNAL, "header %d", r);
   }
-  free(bytes);
-  free(block);
-  free(all);
   weir_comm_free(comm);
   return status;
 }
@@ -223,7 +218,7 @@ static weir_status broadcast_body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
-  unsigned char *data = calloc(1, length + 8);
+  FREED unsigned char *data = calloc(1, length + 8);
   weir_comm_step(comm, 5, 1);
   for (int root = 0; status == WEIR_OK && root < t->size; root++) {
     size_t bytes = 0;
@@ -237,7 +232,6 @@ static weir_status broadcast_body(weir_transport *t, void *user) {
     for (size_t i = 0; i < length; i++)
       if (data[i] != data_byte(root, i)) status = weir_fail(WEIR_E_INTERNAL, "byte %zu", i);
   }
-  free(data);
   weir_comm_free(comm);
   return status;
 }

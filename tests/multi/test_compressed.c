@@ -26,8 +26,7 @@ typedef struct job {
 
 static float input_at(const job *j, int rank, size_t i) {
   if (j->whole) return (float)((int)((size_t)rank * 7 + i * 3) % 16 - 8);
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)rank * 1000003 + i);
+  weir_rng rng = weir_rng_of((uint64_t)rank * 1000003 + i);
   return (float)weir_rng_normal(&rng);
 }
 static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
@@ -54,7 +53,7 @@ static weir_status body(weir_transport *t, void *user) {
     status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
   unsigned char *block = j->headers + (size_t)t->rank * (size_t)t->size * HEADER;
   for (int pass = 0; status == WEIR_OK && pass < 2; pass++) { /* twice: the same bits again */
-    float *x = malloc(j->n * sizeof *x + 1), *sum = malloc(j->n * sizeof *x + 1);
+    FREED float *x = malloc(j->n * sizeof *x + 1), *sum = malloc(j->n * sizeof *x + 1);
     for (size_t i = 0; i < j->n; i++) x[i] = input_at(j, t->rank, i);
     if (j->n) memset(j->error + at, 0, j->n * sizeof(float));
     memset(block, 0, (size_t)t->size * HEADER);
@@ -67,8 +66,6 @@ static weir_status body(weir_transport *t, void *user) {
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->x + at, result, j->n * sizeof *x);
     if (j->n && selects(j)) memcpy(j->error + at, x, j->n * sizeof *x);
-    free(sum);
-    free(x);
   }
   weir_comm_free(comm);
   weir_codec_context_free(context);
@@ -233,7 +230,7 @@ static void expect_hitopk(const job *j, int inside, double *want) {
   for (size_t i = 0; i < j->n; i++) want[i] = 0;
   for (int lead = 0; lead < size; lead++) {
     if (place_in(j->layout, lead) != 0) continue;
-    double *total = calloc(j->n + 1, sizeof *total);
+    FREED double *total = calloc(j->n + 1, sizeof *total);
     for (int r = 0; r < size; r++)
       for (size_t i = 0; j->layout[r] == j->layout[lead] && i < j->n; i++)
         total[i] += (double)input_at(j, r, i);
@@ -247,7 +244,6 @@ static void expect_hitopk(const job *j, int inside, double *want) {
         if (larger < k) want[i] += total[i];
       }
     }
-    free(total);
   }
 }
 
@@ -263,14 +259,13 @@ Test(hitopk, sums_what_each_machine_selects) {
         const int size = (int)strlen(groups[l].layout);
         job j = {.codec = WEIR_CODEC_TOPK, .cr = 0.05, .layout = groups[l].layout, .n = n};
         j.wire = (weir_wire_format)w;
-        double *want = calloc(n, sizeof *want);
+        FREED double *want = calloc(n, sizeof *want);
         run_case(GROUP_THREADS, size, &j);
         expect_hitopk(&j, groups[l].inside, want);
         for (size_t i = 0; i < n; i++)
           cr_assert_leq(fabs((double)j.x[i] - want[i]), 1e-5 * (fabs(want[i]) + 1),
                         "%s n %zu element %zu: %g, not %g", j.layout, n, i, (double)j.x[i],
                         want[i]);
-        free(want);
         done_case(&j, size);
       }
 }
@@ -291,14 +286,13 @@ Test(hitopk, sums_large_parts) {
         const int size = (int)strlen(groups[l].layout);
         job j = {.codec = WEIR_CODEC_TOPK, .cr = ratios[c], .layout = groups[l].layout, .n = n};
         j.wire = (weir_wire_format)(n % 2);
-        double *want = calloc(n, sizeof *want);
+        FREED double *want = calloc(n, sizeof *want);
         run_case(GROUP_THREADS, size, &j);
         expect_hitopk(&j, groups[l].inside, want);
         for (size_t i = 0; i < n; i++)
           cr_assert_leq(fabs((double)j.x[i] - want[i]), 1e-5 * (fabs(want[i]) + 1),
                         "%s ratio %g n %zu element %zu: %g, not %g", j.layout, j.cr, n, i,
                         (double)j.x[i], want[i]);
-        free(want);
         done_case(&j, size);
       }
 }

@@ -44,8 +44,7 @@ static void propose(void *user, weir_directive *directive) {
 
 /* Many ties and zeros in short gradients; magnitudes over several powers of ten. */
 static void fill(float *g, size_t n, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < n; i++) {
     const uint64_t bits = weir_rng_next(&rng);
     const float x = (float)((int32_t)(bits >> 32)) / 2147483648.0f;
@@ -264,8 +263,7 @@ static void write_script(course *c, size_t first, size_t arms, weir_rng *rng) {
 static void run_over(int ranks, size_t n, size_t first, size_t arms, const char *machines,
                      const char *sharing) {
   course c = {.n = n, .seed = n * 31 + (uint64_t)ranks, .machines = machines, .sharing = sharing};
-  weir_rng rng;
-  weir_rng_seed(&rng, c.seed);
+  weir_rng rng = weir_rng_of(c.seed);
   const size_t ends[6] = {0, n / 2, n / 2, n / 2 + n / 3, n > 0 ? n - 1 : 0, n};
   memcpy(c.offset, ends, sizeof ends);
   if (c.offset[4] < c.offset[3]) c.offset[4] = c.offset[3];

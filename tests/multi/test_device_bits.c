@@ -35,8 +35,7 @@ typedef struct worker {
 
 /* Of the small tensor much is lost by few bits: its elements are a thousand times as large. */
 static void gradient(float *g, size_t tensor, int rank, int step) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 64 * tensor + 8 * (uint64_t)step + (uint64_t)rank);
+  weir_rng rng = weir_rng_of(64 * tensor + 8 * (uint64_t)step + (uint64_t)rank);
   const float scale = tensor == 1 ? 1000.0F : tensor == 2 ? 30.0F : 1.0F;
   for (size_t i = 0; i < numel[tensor]; i++) g[i] = scale * (float)weir_rng_normal(&rng);
 }

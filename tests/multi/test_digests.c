@@ -8,9 +8,262 @@
  *   WEIR_DIGESTS_ROW=KEY      runs that row alone and prints the digests of every step, to find the
  *                             first one in which two builds differ */
 #include <criterion/criterion.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "digest_course.h"
+#include "../planned.h"
+#include "base/base.h"
+#include "base/schemes.h"
+#include "group.h"
+#include "kernels/codec.h"
 #include "kernels/cpu/cpu.h"
+#include "script.h"
+
+/* --- the table in its file: one line a row, "COURSE MACHINES PLAN" and then either "refused" or
+ * "AVERAGES/RESIDUALS" for each seed.  Lines that begin with '#' say what the table is. */
+
+enum { DIGEST_SEEDS = 3, DIGEST_KEY = 112, DIGEST_ROWS = 4000 };
+
+typedef struct digest_row {
+  char key[DIGEST_KEY];
+  bool refused, seen;
+  int seeds;
+  uint64_t averages[DIGEST_SEEDS], residuals[DIGEST_SEEDS];
+} digest_row;
+
+typedef struct digest_table {
+  digest_row *row;
+  size_t rows;
+} digest_table;
+
+static void digest_print(FILE *to, const digest_row *row) {
+  (void)fprintf(to, "%s%s", row->key, row->refused ? " refused" : "");
+  for (int s = 0; s < row->seeds; s++)
+    (void)fprintf(to, " %016" PRIx64 "/%016" PRIx64, row->averages[s], row->residuals[s]);
+  (void)fputc('\n', to);
+}
+
+/* Takes the fields apart behind the three words of the key; false: they are not a row's. */
+static bool digest_read_row(char *line, digest_row *row) {
+  char course[24], machines[24], plan[64];
+  int used = 0;
+  *row = (digest_row){0};
+  if (sscanf(line, "%23s %23s %63s%n", course, machines, plan, &used) != 3) return false;
+  (void)snprintf(row->key, sizeof row->key, "%s %s %s", course, machines, plan);
+  line[strcspn(line, "\n")] = '\0';
+  row->refused = strcmp(line + used, " refused") == 0;
+  if (row->refused) return true;
+  for (char *at = line + used; *at != '\0'; at += used, row->seeds++) {
+    const int s = row->seeds;
+    if (s == DIGEST_SEEDS || sscanf(at, " %16" SCNx64 "/%16" SCNx64 "%n", &row->averages[s],
+                                    &row->residuals[s], &used) != 2)
+      return false;
+  }
+  return row->seeds > 0;
+}
+
+/* The row of that key; NULL: there is none. */
+static digest_row *digest_find(const digest_table *table, const char *key) {
+  for (size_t i = 0; i < table->rows; i++)
+    if (strcmp(table->row[i].key, key) == 0) return &table->row[i];
+  return NULL;
+}
+
+/* False: the file is not there, or a line of it is no row, or there twice. */
+static bool digest_read(const char *path, digest_table *table) {
+  char line[256];
+  FILE *file = fopen(path, "re");
+  *table = (digest_table){calloc(DIGEST_ROWS, sizeof(digest_row)), 0};
+  bool good = file != NULL && table->row != NULL;
+  while (good && fgets(line, sizeof line, file) != NULL) {
+    if (line[0] == '#') continue;
+    digest_row *row = &table->row[table->rows];
+    good = table->rows + 1 < DIGEST_ROWS && digest_read_row(line, row) &&
+           digest_find(table, row->key) == NULL;
+    table->rows += good;
+  }
+  if (file != NULL) (void)fclose(file);
+  return good;
+}
+
+static void digest_free(digest_table *table) {
+  free(table->row);
+  *table = (digest_table){0};
+}
+
+enum { TENSORS = 11, STEPS = 20, PLANS_MAX = 512 };
+#define MOMENTUM 0.9
+
+typedef enum kind {
+  PLAIN,
+  MOMENTUM_CORRECTED,
+  LARGE,
+  GROUPS,
+  BUCKETS_MOMENTUM,
+  WINDOWS,
+  KINDS
+} kind;
+static const char *const kind_name[KINDS] = {"plain",  "momentum",        "large",
+                                             "groups", "groups-momentum", "windows"};
+
+/* Tensors as they are registered: matrices of rows x columns, or vectors (rows 0). */
+typedef struct shape {
+  size_t rows, columns;
+} shape;
+/* Some are empty, one has one element; the sum is a multiple of no vector's width. */
+static const shape small[TENSORS] = {{0, 0},   {0, 1},   {0, 129}, {24, 36}, {0, 0}, {0, 517},
+                                     {40, 25}, {0, 333}, {0, 3},   {17, 13}, {0, 5}};
+static const shape large[TENSORS] = {{0, 0},     {0, 1},   {0, 20011}, {24, 36}, {0, 0}, {0, 517},
+                                     {250, 200}, {0, 333}, {0, 3},     {17, 13}, {0, 5}};
+
+typedef struct course {
+  kind kind;
+  const char *machines; /* a letter a rank */
+  weir_plan plan;
+  char key[DIGEST_KEY];
+  int steps;
+  int first, last; /* seeds, from 0 */
+  bool print;      /* the digests of every step */
+  script_step script[STEPS];
+  size_t offset[TENSORS + 1], rows[TENSORS];
+  int refused[GROUP_MAX];
+  uint64_t averages[GROUP_MAX][DIGEST_SEEDS], residuals[GROUP_MAX][DIGEST_SEEDS];
+} course;
+
+/* --- plans ------------------------------------------------------------------------------------ */
+
+/* Whatever the codec is, one of these ratios is legal: most of them for selections, 1 for dense
+ * codecs, bits an element / 32 for encoders, rank / 64 for low rank. */
+static const double usual[] = {0.125, 0.0625, 0.03125, 0.5, 1, 0};
+static const double fewer[] = {0.01, 0.25, 0.0625, 0.03125, 0.5, 1, 0};
+static const double more[] = {0.4, 0.21875, 0.0625, 0.03125, 0.5, 1, 0};
+
+/* The plan with the first of these ratios that it may have; false: with none. */
+static bool with_ratio(weir_plan *plan, const double *ratio) {
+  for (; *ratio > 0; ratio++) {
+    plan->cr = *ratio;
+    if (weir_plan_check(plan) == WEIR_OK) return true;
+  }
+  return false;
+}
+
+/* Of all-gathers one stands for all: what is added up, and when, does not depend on them. */
+static bool tells_sums_apart(const weir_plan *plan) {
+  return (plan->algorithm == WEIR_ALGORITHM_ANY) ==
+         (plan->scheme == WEIR_SCHEME_GATHER || plan->scheme == WEIR_SCHEME_HITOPK);
+}
+
+static size_t legal_plans(weir_plan *plan) {
+  size_t count = 0;
+  weir_plan next = {0};
+  do {
+    if (!tells_sums_apart(&next)) continue;
+    for (next.codec = 0; next.codec < WEIR_CODEC_COUNT; next.codec++)
+      for (next.wire = 0; next.wire < WEIR_WIRE_COUNT && count < PLANS_MAX; next.wire++) {
+        plan[count] = next;
+        if (weir_codec_find(next.codec)->low_rank && next.scheme == WEIR_SCHEME_DENSE)
+          plan[count].scheme = WEIR_SCHEME_LOW_RANK;
+        count += with_ratio(&plan[count], usual);
+      }
+  } while (weir_collective_next(&next));
+  return count;
+}
+
+/* --- what is run from step to step ------------------------------------------------------------ */
+
+static void at(course *c, int step, uint32_t action, const weir_plan *plan) {
+  c->script[step].action = action;
+  c->script[step].plan = *plan;
+  c->script[step].plan.id = (uint64_t)step;
+}
+
+/* The same plan throughout. */
+static void write_steady(course *c) {
+  for (int step = 0; step < STEPS; step++) {
+    c->script[step].action = WEIR_ACTION_KEEP;
+    c->script[step].plan = c->plan;
+  }
+}
+
+/* The plan with three ratios, two other plans in between, and a trial in the middle. */
+static void write_plans(course *c) {
+  weir_plan sparse = c->plan, dense = c->plan;
+  (void)with_ratio(&sparse, fewer);
+  (void)with_ratio(&dense, more);
+  const weir_plan topk = planned("topk:0.05:ag"), bf16 = planned("bf16:1:dense-tree");
+  const struct {
+    int until;
+    uint32_t action;
+    const weir_plan *plan;
+  } part[] = {{5, WEIR_ACTION_SWITCH, &c->plan},    {6, WEIR_ACTION_SWITCH, &topk},
+              {8, WEIR_ACTION_SWITCH, &sparse},     {10, WEIR_ACTION_TRIAL, &c->plan},
+              {12, WEIR_ACTION_SWITCH, &sparse},    {13, WEIR_ACTION_SWITCH, &bf16},
+              {16, WEIR_ACTION_SWITCH, &c->plan},   {18, WEIR_ACTION_SWITCH, &dense},
+              {STEPS, WEIR_ACTION_SWITCH, &c->plan}};
+  for (int step = 0, p = 0; step < STEPS; step++) {
+    const bool first = step == (p > 0 ? part[p - 1].until : 0);
+    at(c, step, first ? part[p].action : WEIR_ACTION_KEEP, part[p].plan);
+    if (!first) c->script[step].plan.id = c->script[step - 1].plan.id;
+    p += step + 1 == part[p].until;
+  }
+}
+
+/* Plans that run in any group of ranks, for tables of groups. */
+static const char *const group_plans[] = {"none:1:dense-ring",
+                                          "bf16:1:dense-halving",
+                                          "topk:0.1:ag",
+                                          "lwtopk:0.05:ag:auto-fp32",
+                                          "mstopk:0.02:ag:auto-fp16",
+                                          "dgc:0.1:ag:auto-bf16",
+                                          "sidco:0.05:ag:auto-fp32",
+                                          "star:0.1:art-ring",
+                                          "var:0.2:art-tree:auto-bf16",
+                                          "randomk:0.1:art-double-tree",
+                                          "qsgd:0.125:ag",
+                                          "qsgd-nearest:0.25:sra",
+                                          "qsgd-l2:0.125:compressed-ring",
+                                          "terngrad:0.0625:compressed-tree",
+                                          "onebit:0.03125:ag",
+                                          "efsignsgd:0.03125:sra",
+                                          "fp16:0.5:ag",
+                                          "powersgd:2:dense-tree",
+                                          "star:0.3:art-hier-ring:auto-fp32",
+                                          "qsgd:0.125:hier-sra"};
+
+/* Another table every other step; a trial in the middle. */
+static void write_tables(course *c) {
+  weir_rng rng = weir_rng_of(29 + (uint64_t)c->kind);
+  for (int step = 0; step < STEPS; step++) {
+    script_step *s = &c->script[step];
+    if (step % 2 == 1) {
+      *s = s[-1];
+      s->action = WEIR_ACTION_KEEP;
+      continue;
+    }
+    size_t count = 0;
+    for (uint32_t t = 1; t <= TENSORS; t++) {
+      if (t < TENSORS && weir_rng_below(&rng, 3) != 0) continue;
+      const uint64_t drawn = weir_rng_below(&rng, sizeof group_plans / sizeof *group_plans);
+      const weir_plan plan = planned(group_plans[drawn]);
+      script_add_bucket(s, &count, t, (uint32_t)weir_rng_below(&rng, WEIR_PLACE_COUNT), &plan);
+    }
+    script_close(s, count, (uint64_t)step);
+    s->action = step == 10 ? WEIR_ACTION_TRIAL : WEIR_ACTION_SWITCH;
+  }
+}
+
+static void lay_out(course *c) {
+  const shape *tensor = c->kind == LARGE ? large : small;
+  for (size_t t = 0; t < TENSORS; t++) {
+    const size_t n = tensor[t].rows > 0 ? tensor[t].rows * tensor[t].columns : tensor[t].columns;
+    c->offset[t + 1] = c->offset[t] + n;
+    c->rows[t] = tensor[t].rows;
+  }
+}
 
 /* --- one rank --------------------------------------------------------------------------------- */
 
@@ -28,8 +281,7 @@ static uint64_t chain(uint64_t digest, const void *data, size_t bytes) {
 /* Ties, zeros, and magnitudes over several powers of ten; no function of libm's, which may differ
  * from machine to machine in the last bit. */
 static void draw(const course *c, float *g, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < c->offset[TENSORS]; i++) {
     const uint64_t bits = weir_rng_next(&rng);
     const float x = (float)((int32_t)(bits >> 32)) / 2147483648.0f;
@@ -52,7 +304,7 @@ static weir_status one_step(weir_engine *engine, const course *c, int step, floa
 static void run_seed(member *m, course *c, weir_engine *engine, script *v, int seed) {
   uint64_t *averages = &c->averages[m->rank][seed], *residuals = &c->residuals[m->rank][seed];
   const size_t n = c->offset[TENSORS];
-  float *g = malloc((n + 1) * sizeof *g);
+  FREED float *g = malloc((n + 1) * sizeof *g);
   if (g == NULL) abort();
   for (v->at = 0; v->at < c->steps; v->at++) {
     draw(c, g, (uint64_t)(seed + 1) * 1000003 + (uint64_t)(v->at * GROUP_MAX + m->rank));
@@ -68,7 +320,6 @@ static void run_seed(member *m, course *c, weir_engine *engine, script *v, int s
       printf("seed %d, step %d, rank %d: averages %016" PRIx64 ", residual %016" PRIx64 "\n",
              seed + 1, v->at, m->rank, chain(0, g, n * sizeof *g), residual);
   }
-  free(g);
 }
 
 static void run_engines(member *m, weir_comm *comm, weir_transport *transport) {
@@ -162,7 +413,7 @@ typedef struct survey {
 } survey;
 
 static void visit(survey *v, kind k, const char *machines, const weir_plan *plan) {
-  course *c = calloc(1, sizeof *c);
+  FREED course *c = calloc(1, sizeof *c);
   digest_row row;
   char text[WEIR_PLAN_TEXT_MAX] = "-";
   if (c == NULL) abort();
@@ -183,7 +434,6 @@ static void visit(survey *v, kind k, const char *machines, const weir_plan *plan
     v->take(v, &row, c->first);
   }
   v->rows++;
-  free(c);
 }
 
 /* Letters are machines. */

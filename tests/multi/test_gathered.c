@@ -27,8 +27,7 @@ static const char *const plans[] = {
 
 /* Whole tensors may be much larger than others, so that what is selected lies together. */
 static void fill(const course *c, float *g, int step, int rank) {
-  weir_rng rng;
-  weir_rng_seed(&rng, c->seed + (uint64_t)(step * GROUP_MAX + rank));
+  weir_rng rng = weir_rng_of(c->seed + (uint64_t)(step * GROUP_MAX + rank));
   const size_t loud = c->seed % (2 * TENSORS);
   for (size_t t = 0; t < TENSORS; t++)
     for (size_t i = c->offset[t]; i < c->offset[t + 1]; i++)
@@ -80,7 +79,7 @@ static weir_status add(const course *c, const reference *f, size_t bytes, bool f
 
 static weir_status refer(const course *c, int step, int ranks) {
   reference f = {.room = 9 * c->n + 1024};
-  float *const g = malloc((c->n + 1) * sizeof *g);
+  FREED float *const g = malloc((c->n + 1) * sizeof *g);
   f.message = malloc(f.room);
   f.index = malloc((c->n + 1) * sizeof *f.index);
   f.value = malloc((c->n + 1) * sizeof *f.value);
@@ -100,7 +99,6 @@ static weir_status refer(const course *c, int step, int ranks) {
   free(f.value);
   free(f.index);
   free(f.message);
-  free(g);
   return status;
 }
 
@@ -199,8 +197,7 @@ static void run(course *c, int ranks) {
 }
 
 static void many(uint64_t seed, bool trial) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   const size_t rounds = (GROUP_SLOW ? 2 : 4) * PLANS;
   for (size_t i = 0; i < rounds; i++) {
     course c = {.trial = trial, .seed = weir_rng_next(&rng)};

@@ -32,8 +32,7 @@ static float input_at(int rank, size_t i) { return inputs[(size_t)rank * LONGEST
 
 static void draw_inputs(void) {
   inputs = malloc(GROUP_MAX * LONGEST * sizeof *inputs);
-  weir_rng rng;
-  weir_rng_seed(&rng, 1000003);
+  weir_rng rng = weir_rng_of(1000003);
   for (size_t i = 0; i < (size_t)GROUP_MAX * LONGEST; i++) inputs[i] = (float)weir_rng_normal(&rng);
 }
 
@@ -51,7 +50,7 @@ static weir_status body(weir_transport *t, void *user) {
   status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
   unsigned char *block = j->headers + (size_t)t->rank * (size_t)t->size * HEADER;
   for (int pass = 0; status == WEIR_OK && pass < 2; pass++) { /* twice: the same bits again */
-    float *x = malloc(j->n * sizeof *x + 1);
+    FREED float *x = malloc(j->n * sizeof *x + 1);
     for (size_t i = 0; i < j->n; i++) x[i] = input_at(t->rank, i);
     if (j->n) memset(j->error + at, 0, j->n * sizeof(float));
     memset(block, 0, (size_t)t->size * HEADER);
@@ -65,7 +64,6 @@ static weir_status body(weir_transport *t, void *user) {
     if (status == WEIR_OK && pass == 1 && j->n && memcmp(x, j->x + at, j->n * sizeof *x) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->x + at, x, j->n * sizeof *x);
-    free(x);
   }
   weir_comm_free(comm);
   return status;
@@ -171,7 +169,7 @@ static weir_status traffic_body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
-  float *x = calloc(N, sizeof *x);
+  FREED float *x = calloc(N, sizeof *x);
   status = weir_comm_find_hosts(comm, (uint64_t) "aaaabbbb"[t->rank]);
   weir_comm_step(comm, 1, 1);
   const uint64_t before = t->bytes_sent;
@@ -188,7 +186,6 @@ static weir_status traffic_body(weir_transport *t, void *user) {
       status =
           weir_fail(WEIR_E_INTERNAL, "%g bytes between, %g inside, %g in all", outer, inner, all);
   }
-  free(x);
   weir_comm_free(comm);
   return status;
 }
@@ -263,9 +260,8 @@ Test(hosts, neighbours_are_on_other_machines) {
 
 /* The processes of one machine find each other with no configuration. */
 Test(hosts, are_found) {
-  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
+  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++)
     group_passes((enum group_kind)kind, 3, found_body, NULL);
-  }
 }
 
 /* Ranks 3, 0, 2 of 4 as ranks 0, 1, 2: messages go where they should, lengths come back. */
@@ -302,9 +298,8 @@ static weir_status view_body(weir_transport *t, void *user) {
 }
 
 Test(view, some_ranks_as_a_group) {
-  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
+  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++)
     group_passes((enum group_kind)kind, 4, view_body, NULL);
-  }
 }
 
 /* A rank that is gone is named by its number in the whole group. */

@@ -1,7 +1,6 @@
 /* The engine's threads: the wire's goes before computing, where the system lets it. */
 #include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <time.h>

@@ -48,8 +48,7 @@ static void propose(void *user, weir_directive *directive) {
 
 /* Sums of `rank` products of vectors, tensor by tensor; 0: every element for itself. */
 static void fill(float *g, int rank, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < N; i++) g[i] = (float)weir_rng_normal(&rng);
   for (size_t t = 0; t < TENSORS && rank > 0; t++) {
     const size_t rows = shape[t], columns = (offset[t + 1] - offset[t]) / rows;

@@ -68,7 +68,7 @@ static weir_status lying_transfer(weir_transport *t, const weir_tag *tag, const 
                                   size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
   liar *l = (liar *)t;
   weir_send said[AT_ONCE];
-  unsigned char *copy = NULL;
+  FREED unsigned char *copy = NULL;
   if (sends > AT_ONCE) abort();
   for (size_t i = 0; i < sends; i++) {
     said[i] = send[i];
@@ -80,7 +80,6 @@ static weir_status lying_transfer(weir_transport *t, const weir_tag *tag, const 
   }
   const weir_status status =
       weir_wrap_transfer(&l->wrap, tag, said, sends, recv, recvs, deadline_s);
-  free(copy);
   return status;
 }
 
@@ -118,7 +117,7 @@ static void run_rank(member *m) {
   const weir_engine_config config = {
       .comm = m->comm, .transport = m->transport, .layout = {1, offset}, .first_plan = plan};
   if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
-  float *const g = malloc(N * sizeof *g);
+  FREED float *const g = malloc(N * sizeof *g);
   if (status == WEIR_OK) status = step(engine, m->rank, 0, g);
   if (status != WEIR_OK) group_fail(m->group, "%s: %s", o->s->plan, weir_last_error());
   group_barrier(m);
@@ -132,7 +131,6 @@ static void run_rank(member *m) {
   }
   group_barrier(m);
   weir_engine_free(engine);
-  free(g);
 }
 
 static int run(spoil *s, outcome *o) {
@@ -213,8 +211,7 @@ Test(malformed, the_place_inside_is_named) {
 /* Whatever byte it is, all ranks are through with the step or none is.  Numbers are believed; only
  * a rank that finds them not finite may drop a step that others count. */
 Test(malformed, any_byte) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 7);
+  weir_rng rng = weir_rng_of(7);
   const int runs = GROUP_SLOW ? 60 : 300, least = runs / 20; /* of either kind */
   int refused = 0, taken = 0;
   for (int i = 0; i < runs; i++) {

@@ -36,8 +36,7 @@ typedef struct course {
 } course;
 
 static void fill(course *c) {
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)weir_comm_rank(c->comm) + 1);
+  weir_rng rng = weir_rng_of((uint64_t)weir_comm_rank(c->comm) + 1);
   const size_t all = (size_t)c->size * c->n;
   for (size_t i = 0; i < all; i++) c->x[i] = (float)weir_rng_normal(&rng);
   memset(c->error, 0, c->n * sizeof *c->error);

@@ -177,8 +177,7 @@ Test(momentum_hosts, follows_the_sums_of_machines) {
   static course c;
   for (size_t l = 0; l < sizeof groups / sizeof *groups; l++)
     for (uint64_t seed = 0; seed < 6; seed++) {
-      weir_rng rng;
-      weir_rng_seed(&rng, seed * 100 + l);
+      weir_rng rng = weir_rng_of(seed * 100 + l);
       c = (course){.machines = groups[l].machines,
                    .n = N - (size_t)seed,
                    .steps = STEPS,

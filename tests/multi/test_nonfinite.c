@@ -19,8 +19,7 @@ typedef struct misfortune {
 } misfortune;
 
 static void fill(float *g, int rank, int step) {
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)(rank * 100 + step));
+  weir_rng rng = weir_rng_of((uint64_t)(rank * 100 + step));
   for (size_t i = 0; i < N; i++) g[i] = (float)weir_rng_normal(&rng);
 }
 
@@ -126,8 +125,7 @@ static void suffer(member *m) {
 
 Test(nonfinite, one_rank_with_every_plan) {
   static const float values[] = {NAN, INFINITY, -INFINITY};
-  weir_rng rng;
-  weir_rng_seed(&rng, 5);
+  weir_rng rng = weir_rng_of(5);
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     const int ranks = 1 + (int)weir_rng_below(&rng, 5);
     misfortune f = {arm,

@@ -104,7 +104,7 @@ static weir_status ask(worker *w, void *user) {
   job *const j = &q->job[w->rank];
   *j = (job){.bytes = q->bytes};
   const weir_map map = {sizeof map, q->count, q->bytes, q->work, squares, j};
-  unsigned char *const results = malloc(q->count * q->bytes + 1);
+  FREED unsigned char *const results = malloc(q->count * q->bytes + 1);
   if (results == NULL) return WEIR_E_NOMEM;
   results[q->count * q->bytes] = 0xA5;
   weir_status status = weir_parallel_map(w->session, &map, results);
@@ -114,7 +114,6 @@ static weir_status ask(worker *w, void *user) {
         status = weir_fail(WEIR_E_INTERNAL, "item %zu of %zu, byte %zu", i, q->count, b);
   if (status == WEIR_OK && results[q->count * q->bytes] != 0xA5)
     status = weir_fail(WEIR_E_INTERNAL, "a byte behind the results was written");
-  free(results);
   return status;
 }
 
@@ -152,8 +151,7 @@ Test(parallel, everybody_has_all_results) {
 /* At most the mean and one item: also where one item is most of it, and where there is none. */
 Test(parallel, shares_are_of_equal_work) {
   enum { ITEMS = 200 };
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   for (int turn = 0; turn < 20; turn++) {
     size_t amount[ITEMS], all = 0, most = 0;
     for (size_t i = 0; i < ITEMS; i++) {
@@ -283,14 +281,13 @@ Test(parallel, arguments_that_are_refused) {
 static weir_status lose_one(worker *w, void *user) {
   question *q = user;
   if (w->rank == 0) {
-    weir_transport *faulty = NULL;
+    FREED weir_transport *faulty = NULL;
     const weir_strike strike = {WEIR_STRIKE_LEAVE, 1, -1};
     weir_status status = weir_transport_fault(&faulty, w->session->transport, &strike);
     if (status != WEIR_OK) return status;
     w->session->comm->transport = faulty;
     status = ask(w, q);
     w->session->comm->transport = w->session->transport;
-    free(faulty);
     return status >= WEIR_E_TIMEOUT ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "rank 0 stayed");
   }
   const weir_status status = ask(w, q);
@@ -412,8 +409,7 @@ static const weir_lars lars_of = {sizeof lars_of, 0.001, 1e-4, 1e-9, 0, 0};
 static const weir_lamb lamb_of = {sizeof lamb_of, 0.9, 0.999, 1e-6, 0.01, 0, 0, 7};
 
 static void fill(model *m) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   for (size_t k = 0; k < 4; k++) {
     m->data[k] = malloc(ALL * sizeof(float));
     cr_assert_not_null(m->data[k]);
@@ -747,8 +743,7 @@ static weir_status three_updates(const training *t, int rank, int ranks, weir_se
   weir_trainer_config config = t->config;
   config.rank = rank;
   config.world_size = ranks;
-  weir_rng rng;
-  weir_rng_seed(&rng, 23);
+  weir_rng rng = weir_rng_of(23);
   weir_status status = weir_trainer_create(&trainer, &config, t->data);
   for (int step = 0; step < 3 && status == WEIR_OK; step++) {
     for (size_t i = 0; i < weir_trainer_tensors(trainer); i++)

@@ -34,8 +34,7 @@ static void propose(void *user, weir_directive *directive) {
 }
 
 static void fill(const course *c, float *g, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < c->n; i++)
     g[i] = c->exact ? (float)((int)weir_rng_below(&rng, 65) - 32) / 4
                     : (float)(weir_rng_normal(&rng) * (weir_rng_below(&rng, 10) == 0 ? 50 : 1));
@@ -158,7 +157,7 @@ static void add(void *user, const weir_option *option) {
 }
 
 static void all_paths(const char *machines, size_t n, const char *codec, int repeats, bool exact) {
-  course *c = calloc(1, sizeof *c);
+  FREED course *c = calloc(1, sizeof *c);
   listing l = {c, codec, repeats};
   size_t count = 0;
   *c = (course){.n = n, .machines = machines, .exact = exact};
@@ -166,7 +165,6 @@ static void all_paths(const char *machines, size_t n, const char *codec, int rep
   cr_assert_eq(count, PATHS);
   run(c);
   forget(c);
-  free(c);
 }
 
 /* 2 x 2, 2 x 4, 1 x 4, 4 x 1, one rank, and machines of different sizes. */

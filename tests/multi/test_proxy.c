@@ -108,7 +108,7 @@ static weir_status sum_up(weir_transport *t, const trick *how) {
   const bool whole = how->kind == FLIP || how->kind == DELAY;
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, whole ? PATIENCE_S : SHORT_S);
-  float *x = malloc(n * sizeof *x);
+  FREED float *x = malloc(n * sizeof *x);
   for (int s = 0; status == WEIR_OK && s < SUMS; s++) {
     for (size_t i = 0; i < n; i++)
       x[i] = (float)((i * 7919 + (size_t)s) % 4093) * (float)(1 + t->rank);
@@ -118,7 +118,6 @@ static weir_status sum_up(weir_transport *t, const trick *how) {
       if (x[i] != 3.0f * (float)((i * 7919 + (size_t)s) % 4093))
         status = weir_fail(WEIR_E_INTERNAL, "a wrong sum: %g at %zu of sum %d", (double)x[i], i, s);
   }
-  free(x);
   weir_comm_free(comm);
   return status;
 }
@@ -128,7 +127,7 @@ static weir_status tricked_body(weir_transport *t, void *user) {
   const double end_s = weir_now_s() + PATIENCE_S;
   while (t->rank == 1 && !atomic_load(&how->set) && weir_now_s() < end_s) group_nap(1e-3);
   if (t->rank == 1) return sum_up(t, how);
-  between *b = calloc(1, sizeof *b);
+  FREED between *b = calloc(1, sizeof *b);
   tcp_peer *p = &((tcp *)t)->peer[1];
   int pair[2];
   pthread_t thread;
@@ -144,7 +143,6 @@ static weir_status tricked_body(weir_transport *t, void *user) {
   (void)pthread_join(thread, NULL);
   (void)close(b->end[0]);
   (void)close(b->end[1]);
-  free(b);
   return status;
 }
 
@@ -201,8 +199,7 @@ static void play_all(const char *secret) {
   const int rounds = said != NULL ? atoi(said) : 100;
   int apart = 0, failed[TRICKS] = {0}, played[TRICKS] = {0};
   trick *tricks = group_shared(AT_ONCE * sizeof *tricks);
-  weir_rng rng;
-  weir_rng_seed(&rng, seed != NULL ? strtoull(seed, NULL, 10) : 17);
+  weir_rng rng = weir_rng_of(seed != NULL ? strtoull(seed, NULL, 10) : 17);
   for (int round = 0; round < rounds; round += AT_ONCE) {
     group g[AT_ONCE];
     const int count = rounds - round < AT_ONCE ? rounds - round : AT_ONCE;

@@ -134,8 +134,7 @@ Test(rendezvous, strangers_and_garbage_hurt_nobody) {
   g.timeout_s = 10.0;
   g.prepare = last_comes_late;
   group_start(&g);
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   int fds[90]; /* more than may wait at once */
   for (int i = 0; i < 90; i++) {
     unsigned char noise[200];

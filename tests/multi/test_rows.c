@@ -43,7 +43,7 @@ static weir_status check_block(const unsigned char *block, size_t bytes, int fro
 
 static weir_status broadcast_rank(weir_comm *comm, const job *j) {
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
-  unsigned char *data = calloc(1, j->length + 8);
+  FREED unsigned char *data = calloc(1, j->length + 8);
   weir_status status = WEIR_OK;
   for (int root = 0; status == WEIR_OK && root < size; root++) {
     size_t bytes = rank == root ? j->length : 77;
@@ -51,7 +51,6 @@ static weir_status broadcast_rank(weir_comm *comm, const job *j) {
     status = weir_broadcasts[j->row].run(comm, root, data, j->length + 8, &bytes);
     if (status == WEIR_OK) status = check_block(data, bytes, root, 0, j->length);
   }
-  free(data);
   return status;
 }
 
@@ -60,8 +59,8 @@ static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank 
 static weir_status allgather_rank(weir_comm *comm, const job *j) {
   const int rank = weir_comm_rank(comm);
   const size_t size = (size_t)weir_comm_size(comm), stride = j->length;
-  unsigned char *all = calloc(size + 1, stride + 1), *block = calloc(size, HEADER);
-  size_t *bytes = calloc(size, sizeof *bytes);
+  FREED unsigned char *all = calloc(size + 1, stride + 1), *block = calloc(size, HEADER);
+  FREED size_t *bytes = calloc(size, sizeof *bytes);
   weir_headers headers = {block, HEADER};
   bytes[rank] = block_bytes(rank, 0, stride);
   fill(all + (size_t)rank * stride, rank, 0, bytes[rank]);
@@ -75,17 +74,14 @@ static weir_status allgather_rank(weir_comm *comm, const job *j) {
   }
   /* and without headers */
   if (status == WEIR_OK) status = weir_allgathers[j->row].run(comm, all, stride, bytes, NULL);
-  free(bytes);
-  free(block);
-  free(all);
   return status;
 }
 
 static weir_status gather_rank(weir_comm *comm, const job *j) {
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
   const size_t stride = j->length;
-  unsigned char *all = calloc((size_t)size + 1, stride + 1);
-  size_t *bytes = calloc((size_t)size, sizeof *bytes);
+  FREED unsigned char *all = calloc((size_t)size + 1, stride + 1);
+  FREED size_t *bytes = calloc((size_t)size, sizeof *bytes);
   weir_status status = WEIR_OK;
   for (int root = 0; status == WEIR_OK && root < size; root++) {
     memset(bytes, 0, (size_t)size * sizeof *bytes);
@@ -96,15 +92,12 @@ static weir_status gather_rank(weir_comm *comm, const job *j) {
       status =
           check_block(all + (size_t)r * stride, bytes[r], r, root, block_bytes(r, root, stride));
   }
-  free(bytes);
-  free(all);
   return status;
 }
 
 /* Inputs that every rank can work out for all others. */
 static float input_at(int rank, size_t i) {
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)rank * 1000003 + i);
+  weir_rng rng = weir_rng_of((uint64_t)rank * 1000003 + i);
   return (float)weir_rng_normal(&rng);
 }
 

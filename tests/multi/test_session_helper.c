@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
+#include "../held.h"
 #include "../ports.h"
 #include "netmon/netmon.h"
 
@@ -135,9 +136,8 @@ static atomic_uint turns[THREADS];
 static void *work(void *argument) {
   atomic_uint *count = argument;
   while (!atomic_load(&over)) {
-    void *memory = malloc(1000); /* a lock that a fork would have copied as it was */
+    FREED void *memory = malloc(1000); /* a lock that a fork would have copied as it was */
     atomic_fetch_add(count, memory != NULL);
-    free(memory);
     (void)usleep(200);
   }
   return NULL;

@@ -23,13 +23,12 @@ typedef struct pinger {
 /* Of a session whose group works; leaves it without its transport's wrapper. */
 static weir_status ping(weir_session *session, const weir_strike *strike) {
   weir_transport *const bare = session->transport;
-  weir_transport *faulty = NULL;
+  FREED weir_transport *faulty = NULL;
   double first = 0, second = 0;
   weir_status status = strike ? weir_transport_fault(&faulty, bare, strike) : WEIR_OK;
   if (faulty != NULL) session->transport = faulty;
   if (status == WEIR_OK) status = weir_ping(session, &first, &second);
   session->transport = bare;
-  free(faulty);
   return weir_session_keep_failure(session, status);
 }
 

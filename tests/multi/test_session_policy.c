@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
+#include "../held.h"
 #include "../ports.h"
 #include "base/base.h"
 #include "session_ranks.h"
@@ -96,7 +97,7 @@ static void *work(void *argument) {
   worker *w = argument;
   record *out = &w->run->records[w->rank];
   weir_session *session = NULL;
-  weir_rng_seed(&w->rng, 900 + (uint64_t)w->rank);
+  w->rng = weir_rng_of(900 + (uint64_t)w->rank);
   out->status = open_session(w, &session);
   if (out->status == WEIR_OK) out->status = train(w, session, out);
   snprintf(out->message, sizeof out->message, "%s", weir_last_error());
@@ -133,7 +134,7 @@ static void network(void *user, uint64_t step, double *latency_s, double *bandwi
 }
 
 static void run_virtual(const char *policy) {
-  worker *workers = calloc(RANKS, sizeof *workers);
+  FREED worker *workers = calloc(RANKS, sizeof *workers);
   run r = {.policy = policy, .transport = "inproc", .network = network, .steps = STEPS};
   r.records = shared_records();
   snprintf(r.rendezvous, sizeof r.rendezvous, "policy %s %d", policy, (int)getpid());
@@ -148,7 +149,6 @@ static void run_virtual(const char *policy) {
   cr_assert_float_eq(r.records[0].latency_s, 1e-3, 0.1e-3, "%s: %g", policy,
                      r.records[0].latency_s);
   munmap(r.records, RANKS * sizeof(record));
-  free(workers);
 }
 
 Test(session_policy, weir_in_virtual_time) { run_virtual("weir"); }
@@ -170,11 +170,10 @@ static void run_tcp(const char *policy) {
     cr_assert_geq(pids[i], 0);
     if (pids[i] == 0) {
       (void)alarm(600);
-      worker *w = calloc(1, sizeof *w);
+      FREED worker *w = calloc(1, sizeof *w);
       w->run = &r;
       w->rank = i;
       (void)work(w);
-      free(w);
       _exit(0);
     }
   }

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <weir/weir.h>
 
+#include "../held.h"
+
 #define RANKS_MOST 4
 #define A 96 /* a matrix of 8 x 12 */
 #define B 50
@@ -410,7 +412,7 @@ Test(session_resume, damaged_states_are_refused) {
   const job j = {.policy = "fixed:topk:0.1:ag", .ranks = 1, .to = 3, .save = blobs};
   run(&j, workers);
   const size_t bytes = blobs[0].bytes;
-  unsigned char *copy = malloc(bytes);
+  FREED unsigned char *copy = malloc(bytes);
   cr_assert_eq(try_to_load(blobs[0].data, bytes), WEIR_OK, "%s", weir_last_error());
   for (size_t cut = 0; cut < bytes; cut += 1 + cut / 8)
     cr_assert_eq(try_to_load(blobs[0].data, cut), WEIR_E_IO, "%zu of %zu bytes", cut, bytes);
@@ -421,7 +423,6 @@ Test(session_resume, damaged_states_are_refused) {
     cr_assert(status == WEIR_E_PARSE || status == WEIR_E_MISMATCH || status == WEIR_E_IO,
               "byte %zu: %s", at, weir_status_name(status));
   }
-  free(copy);
   drop(blobs);
 }
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
-#include "base/base.h"
 #include "controller/stages.h"
 #include "engine/engine.h"
 #include "session/state.h"

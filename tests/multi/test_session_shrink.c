@@ -121,7 +121,7 @@ static void *trainer_main(void *argument) {
   if (t->status == WEIR_OK) t->status = weir_session_start(t->session);
   /* A group that ends while a rank is still joining it is another matter. */
   (void)pthread_barrier_wait(t->started);
-  weir_transport *faulty = NULL;
+  FREED weir_transport *faulty = NULL;
   if (t->status == WEIR_OK && t->rank == 0) {
     /* Under the session: its communicator talks through the wrapper. */
     const weir_strike strike = {WEIR_STRIKE_LEAVE, t->strike, -1};
@@ -132,7 +132,6 @@ static void *trainer_main(void *argument) {
   (void)snprintf(t->message, sizeof t->message, "%s", weir_last_error());
   if (t->rank == 0) weir_session_free(t->session);
   if (t->device) t->d.forget(t->there);
-  free(faulty);
   return NULL;
 }
 

@@ -1,6 +1,5 @@
 /* How groups come together over shared memory, who must stay outside, and what is left behind. */
 #include <criterion/criterion.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -296,9 +295,8 @@ static weir_status crossing_body(weir_transport *t, void *user) {
 }
 
 Test(shm, long_messages_cross) {
-  for (int kind = GROUP_SHM; kind <= GROUP_SHM_THREADS; kind++) {
+  for (int kind = GROUP_SHM; kind <= GROUP_SHM_THREADS; kind++)
     group_passes((enum group_kind)kind, 4, crossing_body, NULL);
-  }
 }
 
 /* A rank may leave as soon as its messages are in the rings: they are still read. */

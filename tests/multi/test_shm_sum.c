@@ -58,7 +58,7 @@ static const size_t lengths[] = {0,     1,     3,     16,     17,     1000,   40
 static weir_status sums_body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
-  float *x = malloc(300007 * sizeof *x);
+  FREED float *x = malloc(300007 * sizeof *x);
   (void)user;
   if (status != WEIR_OK || !x) abort();
   for (size_t l = 0; l < COUNT(lengths) && status == WEIR_OK; l++)
@@ -78,7 +78,6 @@ static weir_status sums_body(weir_transport *t, void *user) {
       if (status == WEIR_OK && one != (float)t->size)
         status = weir_fail(WEIR_E_INTERNAL, "messages in between: %g", (double)one);
     }
-  free(x);
   weir_comm_free(comm);
   return status;
 }
@@ -162,7 +161,7 @@ static weir_status fault_body(weir_transport *t, void *user) {
   const bool culprit = t->rank == 1;
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, f->kind == FREEZES ? 1.0 : 10.0);
-  float *x = calloc(f->n + 1, sizeof *x);
+  FREED float *x = calloc(f->n + 1, sizeof *x);
   unsigned char block[GROUP_MAX * HEADER] = {0};
   weir_headers headers = {block, culprit && f->kind == OTHER_HEADER ? HEADER - 1 : HEADER};
   if (status != WEIR_OK || !x) abort();
@@ -176,7 +175,6 @@ static weir_status fault_body(weir_transport *t, void *user) {
         weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, x, f->n, WEIR_VALUE_FP32, NULL, &headers);
   else if (status == WEIR_OK)
     status = native(comm, x, culprit && f->kind == OTHER_LENGTH ? f->n + 1 : f->n, &headers);
-  free(x);
   weir_comm_free(comm);
   return status;
 }

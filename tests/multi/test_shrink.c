@@ -42,7 +42,7 @@ static weir_status sums(weir_transport *t, const int *old, int steps, const scen
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, patience_s);
   if (status != WEIR_OK) return status;
-  float *x = malloc(N * sizeof *x);
+  FREED float *x = malloc(N * sizeof *x);
   float due = 0;
   for (int r = 0; r < t->size; r++) due += (float)(1 << old[r]);
   for (int step = 0; status == WEIR_OK && step < steps; step++) {
@@ -58,7 +58,6 @@ static weir_status sums(weir_transport *t, const int *old, int steps, const scen
       if (x[i] != due)
         status = weir_fail(WEIR_E_INTERNAL, "sum %g, due %g", (double)x[i], (double)due);
   }
-  free(x);
   weir_comm_free(comm);
   if (status >= WEIR_E_TIMEOUT && status != WEIR_E_INTERNAL && strikes(s, old[t->rank], number, -1))
     return WEIR_E_CAPACITY;
@@ -250,17 +249,32 @@ Test(shrink, a_rank_that_thaws_tcp) { thaw(GROUP_TCP, false); }
 /* What the others have told it has come, and nobody has read it yet. */
 Test(shrink, a_rank_that_thaws_before_it_has_heard_tcp) { thaw(GROUP_TCP, true); }
 
+/* A rank has left, and this one finds it gone. */
+static weir_status misses(weir_transport *t, int lost) {
+  const weir_tag tag = {1, 1, 1, 0};
+  unsigned char byte = 0;
+  weir_recv recv = {lost, &byte, 1, 0, 0};
+  const weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
+  return status == WEIR_E_PEER ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+}
+
+/* Three are left, and hear each other. */
+static weir_status goes_on(weir_status status, weir_transport *next) {
+  if (status == WEIR_OK && next->size != 3)
+    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
+  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
+  if (next) next->ops->destroy(next);
+  return status;
+}
+
 /* Rank 1 comes too late for the others, is told so, and stays out however often it tries. */
 static weir_status late_body(weir_transport *t, void *user) {
   (void)user;
-  const weir_tag tag = {1, 1, 1, 0};
-  unsigned char byte = 0;
-  weir_recv recv = {3, &byte, 1, 0, 0};
   int kept[GROUP_MAX];
   weir_transport *next = NULL;
   if (t->rank == 3) return WEIR_OK; /* leaves */
-  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
-  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_status status = misses(t, 3);
+  if (status != WEIR_OK) return status;
   if (t->rank == 1) group_nap(3.0 * TIMEOUT_S);
   status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
   for (int again = 0; t->rank == 1 && again < 2 && status == WEIR_E_PEER; again++) {
@@ -290,45 +304,31 @@ Test(shrink, a_rank_that_comes_too_late_threads) { too_late(GROUP_THREADS); }
  * answers meanwhile: it is waited for. */
 static weir_status busy_body(weir_transport *t, void *user) {
   (void)user;
-  const weir_tag tag = {1, 1, 1, 0};
-  unsigned char byte = 0;
-  weir_recv recv = {3, &byte, 1, 0, 0};
   int kept[GROUP_MAX];
   weir_transport *next = NULL;
   if (t->rank == 3) return WEIR_OK; /* leaves */
-  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
-  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_status status = misses(t, 3);
+  if (status != WEIR_OK) return status;
   if (t->rank == 1) group_nap(1.4 * TIMEOUT_S);
   status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
-  if (status == WEIR_OK && next->size != 3)
-    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
-  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
-  if (next) next->ops->destroy(next);
-  return status;
+  return goes_on(status, next);
 }
 
 /* Rank 1 has tried on its own while the others were busy: its second attempt and their first are
  * one. */
 static weir_status hasty_body(weir_transport *t, void *user) {
   (void)user;
-  const weir_tag tag = {1, 1, 1, 0};
-  unsigned char byte = 0;
-  weir_recv recv = {3, &byte, 1, 0, 0};
   int kept[GROUP_MAX];
   weir_transport *next = NULL;
   if (t->rank == 3) return WEIR_OK; /* leaves */
-  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
-  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_status status = misses(t, 3);
+  if (status != WEIR_OK) return status;
   for (int early = 0; early < 2 && t->rank == 1; early++)
     if (t->ops->shrink(t, 0.1, &next, kept) != WEIR_E_PEER)
       return weir_fail(WEIR_E_INTERNAL, "one of four goes on alone");
   if (t->rank != 1) group_nap(0.8);
   status = t->ops->shrink(t, 2 * TIMEOUT_S, &next, kept);
-  if (status == WEIR_OK && next->size != 3)
-    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
-  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
-  if (next) next->ops->destroy(next);
-  return status;
+  return goes_on(status, next);
 }
 
 static void all_go_on(enum group_kind kind, weir_status (*body)(weir_transport *, void *)) {
@@ -345,15 +345,12 @@ static void stop(int signal) { (void)raise(signal == SIGALRM ? SIGSTOP : signal)
 
 static weir_status stopped_body(weir_transport *t, void *user) {
   (void)user;
-  const weir_tag tag = {1, 1, 1, 0};
   const struct itimerval soon = {.it_value = {.tv_usec = 200000}};
-  unsigned char byte = 0;
-  weir_recv recv = {3, &byte, 1, 0, 0};
   int kept[GROUP_MAX];
   weir_transport *next = NULL;
   if (t->rank == 3) return WEIR_OK; /* leaves */
-  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
-  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_status status = misses(t, 3);
+  if (status != WEIR_OK) return status;
   if (t->rank == 2) {
     (void)signal(SIGALRM, stop);
     (void)setitimer(ITIMER_REAL, &soon, NULL);
@@ -363,11 +360,7 @@ static weir_status stopped_body(weir_transport *t, void *user) {
   status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
   for (int again = 0; again < 2 && status >= WEIR_E_TIMEOUT; again++)
     status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
-  if (status == WEIR_OK && next->size != 3)
-    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
-  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
-  if (next) next->ops->destroy(next);
-  return status;
+  return goes_on(status, next);
 }
 
 static void stopped(enum group_kind kind) {
@@ -392,13 +385,10 @@ Test(shrink, a_rank_that_is_stopped_when_it_has_asked_shm) { stopped(GROUP_SHM);
 static weir_status leaving_body(weir_transport *t, void *user) {
   (void)user;
   const int before = group_descriptors();
-  const weir_tag tag = {1, 1, 1, 0};
-  unsigned char byte = 0;
-  weir_recv recv = {1, &byte, 1, 0, 0};
   int kept[GROUP_MAX];
   if (t->rank == 1) return WEIR_OK;
-  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
-  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_status status = misses(t, 1);
+  if (status != WEIR_OK) return status;
   weir_transport *next = NULL;
   status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
   if (status != WEIR_OK) return status;

@@ -42,9 +42,9 @@ static size_t parts(const weir_transport *t, size_t bytes) {
 
 static weir_status talk(weir_transport *t, void *user) {
   const size_t messages = (size_t)(t->size - 1) * MESSAGES;
-  weir_send *send = calloc(messages, sizeof *send);
-  weir_recv *recv = calloc(messages, sizeof *recv);
-  unsigned char *memory = malloc(2 * messages * (MOST + 1));
+  FREED weir_send *send = calloc(messages, sizeof *send);
+  FREED weir_recv *recv = calloc(messages, sizeof *recv);
+  FREED unsigned char *memory = malloc(2 * messages * (MOST + 1));
   weir_status status = send && recv && memory ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "memory");
   for (int round = 0; status == WEIR_OK && round < ROUNDS; round++) {
     size_t n = 0;
@@ -80,9 +80,6 @@ static weir_status talk(weir_transport *t, void *user) {
                          (unsigned long long)t->bytes_sent, (unsigned long long)due);
   }
   (void)user;
-  free(memory);
-  free(recv);
-  free(send);
   return status;
 }
 
@@ -162,7 +159,7 @@ static weir_status forge(weir_transport *t, void *user) {
   const forgery *f = user;
   tcp *self = (tcp *)t;
   const weir_tag tag = {.plan = 1, .step = 2, .op = 3};
-  unsigned char *in = malloc(MOST);
+  FREED unsigned char *in = malloc(MOST);
   weir_status status = WEIR_OK;
   if (t->rank == 0) {
     weir_recv recv = {.peer = 1, .data = in, .capacity = MOST, .hop = 0};
@@ -182,7 +179,6 @@ static weir_status forge(weir_transport *t, void *user) {
     char byte; /* until rank 0 hangs up */
     (void)tcp_read_all(self->peer[0].fd, &byte, 1, weir_now_s() + 10.0);
   }
-  free(in);
   return status;
 }
 
@@ -213,7 +209,7 @@ Test(streams, parts_that_do_not_fit_end_the_group) {
 
 static weir_status sum(weir_transport *t, int steps, int victim, float due) {
   weir_comm *comm = NULL;
-  float *x = malloc(N * sizeof *x);
+  FREED float *x = malloc(N * sizeof *x);
   weir_status status = weir_comm_create(&comm, t, 20.0);
   for (int step = 0; status == WEIR_OK && step < steps; step++) {
     for (size_t i = 0; i < N; i++) x[i] = (float)(t->rank + 1) + (float)(i % 16);
@@ -226,7 +222,6 @@ static weir_status sum(weir_transport *t, int steps, int victim, float due) {
         status = weir_fail(WEIR_E_INTERNAL, "step %d: %g at %zu", step, (double)x[i], i);
   }
   weir_comm_free(comm);
-  free(x);
   return status;
 }
 

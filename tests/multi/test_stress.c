@@ -81,12 +81,11 @@ static weir_status collectives(round_of *round, weir_transport *t, const int *na
 /* Over shared memory there is nothing to cut: the rank leaves. */
 static weir_status leave(round_of *round, weir_transport *first, const blow *b) {
   int name[GROUP_MAX];
-  weir_transport *faulty = NULL;
+  FREED weir_transport *faulty = NULL;
   const weir_strike strike = {WEIR_STRIKE_LEAVE, (uint64_t)(b->at_s * 4000), -1};
   for (int r = 0; r < first->size; r++) name[r] = r;
   weir_status status = weir_transport_fault(&faulty, first, &strike);
   if (status == WEIR_OK) status = collectives(round, faulty, name, 1);
-  free(faulty);
   (void)atomic_fetch_add(&round->left, 1);
   return status;
 }
@@ -185,8 +184,7 @@ static void draw_blow(round_of *round, int i, weir_rng *rng) {
 }
 
 static void draw(round_of *round, uint64_t seed, uint64_t number) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed * 1000003 + number);
+  weir_rng rng = weir_rng_of(seed * 1000003 + number);
   *round = (round_of){.seed = weir_rng_next(&rng), .moment = AT_STEP};
   static const enum group_kind kinds[] = {GROUP_TCP, GROUP_MIXED, GROUP_SHM};
   round->kind = kinds[weir_rng_below(&rng, 3)];

@@ -312,8 +312,7 @@ static void draw_moment(round_of *round, weir_rng *rng) {
 /* No two of three ranks share a machine, or two: auto is tcp, or mixed. */
 static void draw(round_of *round, uint64_t seed, uint64_t number) {
   static const char *const transports[] = {"tcp", "shm", "auto", "mixed"};
-  weir_rng rng;
-  weir_rng_seed(&rng, seed * 1000003 + number);
+  weir_rng rng = weir_rng_of(seed * 1000003 + number);
   memset(round, 0, sizeof *round);
   round->policy = policies[weir_rng_below(&rng, POLICIES)];
   const bool native = strstr(round->policy, "native") != NULL; /* below shared memory alone */

@@ -133,7 +133,7 @@ static weir_status endless_body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, e->timeout_s);
   if (status != WEIR_OK) return status;
-  float *x = malloc(e->n * sizeof *x);
+  FREED float *x = malloc(e->n * sizeof *x);
   for (int step = 0; status == WEIR_OK; step++) {
     if (t->rank == CULPRIT && step == e->leaves_after) break;
     if (t->rank == CULPRIT && step == e->stops_after) group_nap(e->timeout_s + 2.0);
@@ -143,7 +143,6 @@ static weir_status endless_body(weir_transport *t, void *user) {
     status = weir_allreduces[step % WEIR_ALLREDUCE_COUNT].run(comm, x, e->n, format, x, NULL);
     if (step == 0 && e->there != NULL) atomic_fetch_add(e->there, 1);
   }
-  free(x);
   weir_comm_free(comm);
   return status;
 }
@@ -214,8 +213,7 @@ static void signal_case(enum group_kind kind, int signal, double after_s, size_t
 }
 
 static void signal_all(enum group_kind kind, int signal) {
-  weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)signal);
+  weir_rng rng = weir_rng_of((uint64_t)signal);
   const size_t lengths[] = {1, 1000, 300000};
   for (int i = 0; i < 9; i++)
     signal_case(kind, signal, 0.2 * weir_rng_uniform(&rng), lengths[i % 3]);

@@ -41,7 +41,7 @@ static weir_status between_body(weir_transport *t, void *user) {
 }
 
 static void between_case(bool abort) {
-  unsigned char *large = malloc(2 * LARGE);
+  FREED unsigned char *large = malloc(2 * LARGE);
   cr_assert_not_null(large);
   memset(large, 7, 2 * LARGE);
   for (int ms = 0; ms < 40; ms += 2) {
@@ -53,7 +53,6 @@ static void between_case(bool abort) {
     cr_assert_lt(b.took_s, DEADLINE_S / 2, "it slept until its deadline (%d ms)", ms);
     group_done(&g);
   }
-  free(large);
 }
 
 Test(inproc, a_message_during_a_copy) { between_case(false); }

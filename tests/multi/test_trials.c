@@ -1,7 +1,6 @@
 /* A trial leaves nothing behind: weights, momentum, residual, random numbers, data cursor and the
  * order of star's roots are bit for bit what they were, with every codec. */
 #include <criterion/criterion.h>
-#include <math.h>
 
 #include "base/base.h"
 #include "group.h"
@@ -121,9 +120,9 @@ static void run_steps(member *m, program *p, trainee *t, weir_engine *engine) {
 static void body(member *m) {
   program *p = m->group->shared;
   const size_t offset[] = {0, 700, N}, rows[] = {25, 40};
-  trainee *t = calloc(1, sizeof *t);
+  FREED trainee *t = calloc(1, sizeof *t);
   t->program = p;
-  weir_rng_seed(&t->rng, 40 + (uint64_t)m->rank);
+  t->rng = weir_rng_of(40 + (uint64_t)m->rank);
   for (size_t i = 0; i < N; i++) t->weights[i] = (float)i / N;
   const weir_engine_config config = {.comm = m->comm,
                                      .transport = m->transport,
@@ -143,7 +142,6 @@ static void body(member *m) {
   p->weights[m->rank] = weir_hash(WEIR_HASH_INIT, t->weights, sizeof t->weights);
   p->residual[m->rank] = engine != NULL ? weir_engine_residual_digest(engine) : 0;
   weir_engine_free(engine);
-  free(t);
 }
 
 static weir_directive ask(uint32_t action, weir_plan plan) {

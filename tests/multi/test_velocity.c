@@ -135,8 +135,7 @@ static weir_engine *create(member *m, script *v) {
 
 static void draw(member *m, memory *mine, int step, int poisoned) {
   const course *c = m->group->shared;
-  weir_rng rng;
-  weir_rng_seed(&rng, c->seed * 1000 + (uint64_t)(step * GROUP_MAX + m->rank));
+  weir_rng rng = weir_rng_of(c->seed * 1000 + (uint64_t)(step * GROUP_MAX + m->rank));
   for (size_t i = 0; i < mine->n; i++) mine->given[i] = (float)weir_rng_normal(&rng);
   /* The last step's sum overflows, if all of it travels. */
   if (step == c->steps - 1) mine->given[mine->n / 2] = 3e38F;
@@ -215,8 +214,7 @@ static void any_step(script_step *s, weir_rng *rng, size_t arm, uint64_t id) {
 
 /* Plans last for some steps, and one step in four is dropped. */
 static void make_course(course *c, size_t arm, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed * 7919 + arm);
+  weir_rng rng = weir_rng_of(seed * 7919 + arm);
   *c = (course){.offset = small, .steps = STEPS, .seed = seed * 100 + arm};
   c->ranks = 1 + (int)(weir_rng_next(&rng) % 4);
   for (int i = 0; i < c->steps; i++) {

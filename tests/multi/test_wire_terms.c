@@ -4,7 +4,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "base/base.h"
 #include "collectives/comm.h"
 #include "group.h"
 
@@ -96,7 +95,7 @@ static void run_rank(member *m) {
   weir_plan plan = {0};
   weir_engine *engine = NULL;
   weir_step_info info;
-  float *const gradient = malloc(N * sizeof *gradient);
+  FREED float *const gradient = malloc(N * sizeof *gradient);
   for (size_t i = 0; i < N; i++) gradient[i] = (i % 8 == 0 ? 1.0f : 1e-3f) * (float)(N + i);
   weir_status status = weir_plan_parse(c->row->plan, &plan);
   const weir_engine_config config = {.comm = m->comm,
@@ -130,7 +129,6 @@ static void run_rank(member *m) {
   }
   group_barrier(m);
   weir_engine_free(engine);
-  free(gradient);
 }
 
 static bool near(double got, double want) { return fabs(got - want) <= 1e-9 * fabs(want); }

@@ -11,7 +11,7 @@ static weir_status sums(weir_transport *t, int times) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 3.0);
   if (status != WEIR_OK) return status;
-  float *x = malloc(N * sizeof *x);
+  FREED float *x = malloc(N * sizeof *x);
   for (int i = 0; status == WEIR_OK && i < times; i++) {
     for (size_t k = 0; k < N; k++) x[k] = (float)(t->rank + 1);
     weir_comm_step(comm, 5, (uint64_t)i);
@@ -20,7 +20,6 @@ static weir_status sums(weir_transport *t, int times) {
     for (size_t k = 0; status == WEIR_OK && k < N; k++)
       if (x[k] != due) status = weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x[k]);
   }
-  free(x);
   weir_comm_free(comm);
   return status;
 }
@@ -56,12 +55,11 @@ Test(wrappers, pass_shm) { passing_case(GROUP_SHM); }
 
 /* The victim is struck at its 6th transfer, in the second of endless sums. */
 static weir_status struck_body(weir_transport *t, void *user) {
-  weir_transport *top = NULL;
+  FREED weir_transport *top = NULL;
   if (t->rank != VICTIM) return sums(t, 1000000);
   weir_status status = weir_transport_fault(&top, t, user);
   if (status != WEIR_OK) return status;
   status = sums(top, 1000000);
-  free(top);
   return status;
 }
 

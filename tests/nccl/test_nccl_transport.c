@@ -80,7 +80,7 @@ Test(nccl, messages_of_any_length_and_place) {
 
 static weir_status sums_body(rank *r) {
   weir_comm *comm = NULL;
-  float *x = malloc(N * sizeof *x);
+  FREED float *x = malloc(N * sizeof *x);
   unsigned char block[MOST][8];
   weir_headers headers = {block, sizeof *block};
   weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);
@@ -102,7 +102,6 @@ static weir_status sums_body(rank *r) {
       status = weir_fail(WEIR_E_INTERNAL, "%s: bytes are not counted", weir_allreduces[row].name);
   }
   weir_comm_free(comm);
-  free(x);
   return status;
 }
 

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <math.h>
 
-#include "base/base.h"
 #include "log.h"
 #include "multi/group.h"
 

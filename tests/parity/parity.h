@@ -24,18 +24,28 @@ static inline weir_cuda *open_cuda(size_t n, size_t k) {
 /* Device memory that lies `skew` bytes behind a 256-byte boundary, filled with what is no number
  * of anything: a device's fresh memory is often zero, which hides what was not written. */
 typedef struct device_buffer {
+  weir_cuda *cuda;
   void *block;
   void *data;
 } device_buffer;
 
+/* Before a declaration: the buffer, or the context, goes back when its block ends. */
+#define LENT __attribute__((cleanup(give_back)))
+#define OPENED __attribute__((cleanup(close_cuda)))
+
+static inline void give_back(const device_buffer *buffer) {
+  weir_cuda_release(buffer->cuda, buffer->block);
+}
+
+static inline void close_cuda(weir_cuda *const *cuda) { weir_cuda_free(*cuda); }
+
 static inline device_buffer take(weir_cuda *cuda, size_t bytes, size_t skew) {
-  device_buffer buffer = {0};
-  void *pattern = malloc(bytes + skew + 1);
+  device_buffer buffer = {.cuda = cuda};
+  FREED void *pattern = malloc(bytes + skew + 1);
   cr_assert_not_null(pattern);
   memset(pattern, 0xa5, bytes + skew);
   must(weir_cuda_alloc(cuda, bytes + skew, &buffer.block));
   must(weir_cuda_copy(cuda, buffer.block, pattern, bytes + skew)); /* pageable: it has been read */
-  free(pattern);
   buffer.data = (char *)buffer.block + skew;
   return buffer;
 }

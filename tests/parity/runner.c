@@ -11,9 +11,7 @@ enum { SKIPPED = 77 };
 
 int main(int argc, char *argv[]) {
   pid_t child = fork();
-  if (child == 0) {
-    _exit(weir_cuda_devices() > 0 ? 0 : SKIPPED);
-  }
+  if (child == 0) _exit(weir_cuda_devices() > 0 ? 0 : SKIPPED);
   int how = 0;
   if (child < 0 || waitpid(child, &how, 0) != child || !WIFEXITED(how)) {
     fputs("asking for CUDA devices failed\n", stderr);
@@ -25,9 +23,7 @@ int main(int argc, char *argv[]) {
   }
   struct criterion_test_set *tests = criterion_initialize();
   int result = 0;
-  if (criterion_handle_args(argc, argv, true)) {
-    result = !criterion_run_all_tests(tests);
-  }
+  if (criterion_handle_args(argc, argv, true)) result = !criterion_run_all_tests(tests);
   criterion_finalize(tests);
   return result;
 }

@@ -13,9 +13,7 @@ enum { RATIOS = 6 };
 /* A short tensor, an empty one, some long enough for a sample. */
 static weir_layout spread(size_t n, size_t offset[TENSORS + 1]) {
   const size_t at[TENSORS + 1] = {0, 3, 3, n / 50 + 3, n / 2 + 1, n / 2 + 1, n};
-  for (size_t t = 0; t <= TENSORS; t++) {
-    offset[t] = at[t] < n ? at[t] : n;
-  }
+  for (size_t t = 0; t <= TENSORS; t++) offset[t] = at[t] < n ? at[t] : n;
   return (weir_layout){TENSORS, offset};
 }
 
@@ -37,11 +35,11 @@ static void check(weir_cuda *cuda, arrays *a, uint32_t codec, const weir_layout 
   const weir_moments none = {0};
   weir_moments moments;
   weir_moments wanted = {0};
-  device_buffer g = put(cuda, a->g, n * sizeof(float), skew);
-  device_buffer r = put(cuda, a->r, n * sizeof(float), skew);
-  device_buffer index = take(cuda, room * sizeof(uint32_t), 4);
-  device_buffer value = take(cuda, room * sizeof(float), 8);
-  device_buffer dm = put(cuda, &none, sizeof none, 0);
+  LENT device_buffer g = put(cuda, a->g, n * sizeof(float), skew);
+  LENT device_buffer r = put(cuda, a->r, n * sizeof(float), skew);
+  LENT device_buffer index = take(cuda, room * sizeof(uint32_t), 4);
+  LENT device_buffer value = take(cuda, room * sizeof(float), 8);
+  LENT device_buffer dm = put(cuda, &none, sizeof none, 0);
   weir_cuda_fed fed = {.e = g.data, .moments = dm.data};
   memcpy(a->e, a->g, n * sizeof(float));
   if (fused) {
@@ -64,23 +62,15 @@ static void check(weir_cuda *cuda, arrays *a, uint32_t codec, const weir_layout 
   weir_gather(a->e, a->wanted, k, a->value);
   get(cuda, a->got, value, k * sizeof(float));
   same_floats(a->got, a->value, k, what);
-  if (fused) {
-    weir_scatter_zero(a->e, a->wanted, k);
-  }
+  if (fused) weir_scatter_zero(a->e, a->wanted, k);
   get(cuda, a->got, fused ? r : g, n * sizeof(float));
   same_floats(a->got, a->e, n, what);
-  weir_cuda_release(cuda, g.block);
-  weir_cuda_release(cuda, r.block);
-  weir_cuda_release(cuda, index.block);
-  weir_cuda_release(cuda, value.block);
-  weir_cuda_release(cuda, dm.block);
 }
 
 /* All shapes and sizes, either of the long ones for a third of the shapes; ratios in turn. */
 static void check_codec(uint32_t codec, uint64_t seed) {
-  weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  OPENED weir_cuda *cuda = open_cuda(N, N);
+  weir_rng rng = weir_rng_of(seed);
   arrays a = make_arrays(N);
   size_t offset[TENSORS + 1];
   for (int shape = 0; shape < SHAPES; shape++) {
@@ -88,12 +78,8 @@ static void check_codec(uint32_t codec, uint64_t seed) {
       size_t n = sizes[s];
       size_t whole[2] = {0, n};
       weir_layout layout = spread(n, offset);
-      if (s >= SIZES - 2 && ((uint32_t)shape + codec + s) % 3 != 0) {
-        continue;
-      }
-      if ((s + (size_t)shape) % 4 == 3) {
-        layout = (weir_layout){1, whole};
-      }
+      if (s >= SIZES - 2 && ((uint32_t)shape + codec + s) % 3 != 0) continue;
+      if ((s + (size_t)shape) % 4 == 3) layout = (weir_layout){1, whole};
       fill_shape(&rng, shape, a.g, n);
       fill_shape(&rng, shape % 2 == 0 ? shape : 0, a.r, n);
       check(cuda, &a, codec, &layout, ratios[(s + (size_t)shape) % RATIOS],
@@ -101,7 +87,6 @@ static void check_codec(uint32_t codec, uint64_t seed) {
     }
   }
   free_arrays(a);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_codecs, lwtopk_is_equal) { check_codec(WEIR_CODEC_LWTOPK, 41); }
@@ -113,9 +98,8 @@ Test(parity_codecs, randomk_is_equal) { check_codec(WEIR_CODEC_RANDOMK, 45); }
 Test(parity_codecs, topk_is_equal) { check_codec(WEIR_CODEC_TOPK, 46); }
 /* star and var select as topk does; who selects is the engine's. */
 Test(parity_codecs, star_and_var_are_topk) {
-  weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, 47);
+  OPENED weir_cuda *cuda = open_cuda(N, N);
+  weir_rng rng = weir_rng_of(47);
   arrays a = make_arrays(N);
   size_t offset[TENSORS + 1];
   weir_layout layout = spread(N, offset);
@@ -124,12 +108,11 @@ Test(parity_codecs, star_and_var_are_topk) {
   check(cuda, &a, WEIR_CODEC_STAR, &layout, 0.01, true, 0, "star");
   check(cuda, &a, WEIR_CODEC_VAR, &layout, 0.01, false, 4, "var");
   free_arrays(a);
-  weir_cuda_free(cuda);
 }
 
 /* No room for what is kept or written is another error than no operation. */
 Test(parity_codecs, rows_say_which_operations_there_are) {
-  weir_cuda *cuda = open_cuda(N, N);
+  OPENED weir_cuda *cuda = open_cuda(N, N);
   const size_t whole[2] = {0, N};
   const weir_layout layout = {1, whole};
   const weir_cuda_fed fed = {0};
@@ -144,18 +127,16 @@ Test(parity_codecs, rows_say_which_operations_there_are) {
       status = weir_cuda_select(cuda, id, &fed, &layout, 0.01, 0, NULL, NULL, 0, &written);
     cr_expect_eq(status != WEIR_E_UNSUPPORTED, codec->device, "%s", codec->name);
   }
-  weir_cuda_free(cuda);
 }
 
 /* Estimates that fall short are filled up from the lowest index, as on the CPU: over some inputs
  * what is kept must differ from the k largest, or this has not been tested. */
 static void check_filling(uint32_t codec, int shape, double cr) {
   enum { TRIES = 4 };
-  weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, 51);
+  OPENED weir_cuda *cuda = open_cuda(N, N);
+  weir_rng rng = weir_rng_of(51);
   arrays a = make_arrays(N);
-  uint32_t *exact = array(N, sizeof *exact);
+  FREED uint32_t *exact = array(N, sizeof *exact);
   size_t whole[2] = {0, N};
   weir_layout layout = {1, whole};
   size_t filled = 0;
@@ -167,9 +148,7 @@ static void check_filling(uint32_t codec, int shape, double cr) {
     filled += memcmp(exact, a.wanted, k * sizeof *exact) != 0;
   }
   cr_assert(filled > 0 && filled <= TRIES, "%zu of %d were filled up", filled, TRIES);
-  free(exact);
   free_arrays(a);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_codecs, dgc_fills_up) { check_filling(WEIR_CODEC_DGC, 0, 0.01); }
@@ -183,18 +162,15 @@ Test(parity_codecs, sidco_fills_up) {
  * round. */
 Test(parity_codecs, dgc_notices_a_misleading_sample) {
   enum { SAMPLE = 8192, LENGTH = N - 3 };
-  weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, 52);
+  OPENED weir_cuda *cuda = open_cuda(N, N);
+  weir_rng rng = weir_rng_of(52);
   arrays a = make_arrays(N);
   size_t whole[2] = {0, LENGTH};
   weir_layout layout = {1, whole};
   for (int round = 0; round < 2; round++) {
     uint64_t state = 1;
     fill_shape(&rng, 0, a.g, LENGTH);
-    for (size_t i = 0; i < LENGTH && round == 1; i++) {
-      a.g[i] += 200.0F;
-    }
+    for (size_t i = 0; i < LENGTH && round == 1; i++) a.g[i] += 200.0F;
     for (size_t i = 0; i < SAMPLE; i++) {
       size_t at = weir_sample_at(i, LENGTH / SAMPLE, &state);
       a.g[at] = round == 0 ? a.g[at] + 100.0F : 0.5F;
@@ -203,14 +179,12 @@ Test(parity_codecs, dgc_notices_a_misleading_sample) {
     check(cuda, &a, WEIR_CODEC_DGC, &layout, 0.001, true, 4, "misleading");
   }
   free_arrays(a);
-  weir_cuda_free(cuda);
 }
 
 /* What is not finite counts as largest, on both sides. */
 Test(parity_codecs, what_is_not_finite_is_kept) {
-  weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, 53);
+  OPENED weir_cuda *cuda = open_cuda(N, N);
+  weir_rng rng = weir_rng_of(53);
   arrays a = make_arrays(N);
   size_t offset[TENSORS + 1];
   weir_layout layout = spread(N, offset);
@@ -218,17 +192,15 @@ Test(parity_codecs, what_is_not_finite_is_kept) {
                                     WEIR_CODEC_SIDCO, WEIR_CODEC_MSTOPK};
   for (size_t c = 0; c < sizeof codecs / sizeof codecs[0]; c++) {
     fill_shape(&rng, 0, a.g, N);
-    for (size_t i = 0; i < 200; i++) {
+    for (size_t i = 0; i < 200; i++)
       a.g[weir_rng_below(&rng, N)] = i % 2 == 0 ? INFINITY : -INFINITY;
-    }
     check(cuda, &a, codecs[c], &layout, 0.01, false, 0, "infinities");
   }
   free_arrays(a);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_codecs, errors_are_told_at_once) {
-  weir_cuda *cuda = open_cuda(1000, 100);
+  OPENED weir_cuda *cuda = open_cuda(1000, 100);
   size_t offset[TENSORS + 1];
   size_t other[3] = {0, 400, 1000};
   size_t nothing[2] = {0, 0};
@@ -275,5 +247,4 @@ Test(parity_codecs, errors_are_told_at_once) {
   }
   weir_cuda_release(cuda, dm.block);
   must(weir_cuda_wait(cuda));
-  weir_cuda_free(cuda);
 }

@@ -24,9 +24,7 @@ static void same_message(const uint8_t *got, const uint8_t *wanted, size_t n,
       float scale[2];
       memcpy(&scale[0], got + i - in_unit % sizeof(float), sizeof(float));
       memcpy(&scale[1], wanted + i - in_unit % sizeof(float), sizeof(float));
-      if (isnan(scale[0]) && isnan(scale[1])) {
-        continue;
-      }
+      if (isnan(scale[0]) && isnan(scale[1])) continue;
     }
     cr_assert_eq(got[i], wanted[i],
                  "%s, %u bits, buckets of %u, mode %d%d, %zu elements: byte %zu is %u, not %u",
@@ -42,15 +40,15 @@ static void check_qsgd(weir_cuda *cuda, const float *x, size_t n, weir_qsgd_opti
   size_t bound = weir_qsgd_bound_with(n, options);
   size_t bytes = 0;
   size_t wanted_bytes = 0;
-  uint8_t *got = array(bound, 1);
-  uint8_t *wanted = array(bound, 1);
-  float *to = array(n, sizeof *to);
-  float *wanted_to = array(n, sizeof *wanted_to);
+  FREED uint8_t *got = array(bound, 1);
+  FREED uint8_t *wanted = array(bound, 1);
+  FREED float *to = array(n, sizeof *to);
+  FREED float *wanted_to = array(n, sizeof *wanted_to);
   size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
-  device_buffer dx = put(cuda, x, n * sizeof *x, 4);
-  device_buffer message = take(cuda, bound, skew);
-  device_buffer dto = put(cuda, x, n * sizeof *x, 4);
+  LENT device_buffer dx = put(cuda, x, n * sizeof *x, 4);
+  LENT device_buffer message = take(cuda, bound, skew);
+  LENT device_buffer dto = put(cuda, x, n * sizeof *x, 4);
   must(weir_cuda_qsgd_encode(cuda, dx.data, n, options, seed, message.data, bound, &bytes));
   must(weir_qsgd_encode_with(x, n, options, seed, wanted, bound, &wanted_bytes));
   cr_assert_eq(bytes, wanted_bytes);
@@ -65,20 +63,12 @@ static void check_qsgd(weir_cuda *cuda, const float *x, size_t n, weir_qsgd_opti
     get(cuda, to, dto, n * sizeof *to);
     same_floats(to, wanted_to, n, what);
   }
-  weir_cuda_release(cuda, dx.block);
-  weir_cuda_release(cuda, message.block);
-  weir_cuda_release(cuda, dto.block);
-  free(got);
-  free(wanted);
-  free(to);
-  free(wanted_to);
 }
 
 Test(parity_encode, qsgd_is_equal) {
-  weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 21);
-  float *x = array(N, sizeof *x);
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(21);
+  FREED float *x = array(N, sizeof *x);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (unsigned bits = 2; bits <= 8; bits++) {
       for (size_t s = bits % 2; s < SIZES; s += 2) {
@@ -96,25 +86,20 @@ Test(parity_encode, qsgd_is_equal) {
   }
   /* A bucket whose smallest is 0 or -0, at every place of each. */
   for (size_t i = 0; i < 128; i++) {
-    for (size_t j = 0; j < 128; j++) {
-      x[j] = 1.0F + (float)j;
-    }
+    for (size_t j = 0; j < 128; j++) x[j] = 1.0F + (float)j;
     x[i] = -0.0F;
     x[(i * 5 + 3) % 128] = 0.0F;
     check_qsgd(cuda, x, 128, options_of(4), i, 0, "zeros");
   }
-  free(x);
-  weir_cuda_free(cuda);
 }
 
 /* Every grid, rounding and width, over buckets from the smallest to some thousand elements, whole
  * and cut off anywhere. */
 Test(parity_encode, modes_and_buckets_of_qsgd_are_equal) {
   static const uint32_t buckets[] = {8, 24, 120, 128, 136, 1024, 5000, 65536};
-  weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 23);
-  float *x = array(N, sizeof *x);
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(23);
+  FREED float *x = array(N, sizeof *x);
   for (size_t b = 0; b < sizeof buckets / sizeof buckets[0]; b++) {
     for (unsigned mode = 0; mode < 4; mode++) {
       for (unsigned bits = 2; bits <= 8; bits++) {
@@ -127,8 +112,6 @@ Test(parity_encode, modes_and_buckets_of_qsgd_are_equal) {
       }
     }
   }
-  free(x);
-  weir_cuda_free(cuda);
 }
 
 /* All shapes under the table's names, against the CPU's row of the same name. */
@@ -136,10 +119,9 @@ Test(parity_encode, rows_of_qsgd_are_equal) {
   static const uint32_t rows[] = {WEIR_CODEC_QSGD, WEIR_CODEC_QSGD_NEAREST, WEIR_CODEC_QSGD_L2,
                                   WEIR_CODEC_QSGD_L2_NEAREST};
   enum { LENGTH = 3001 };
-  weir_cuda *cuda = open_cuda(0, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 24);
-  float *x = array(LENGTH, sizeof *x);
+  OPENED weir_cuda *cuda = open_cuda(0, 0);
+  weir_rng rng = weir_rng_of(24);
+  FREED float *x = array(LENGTH, sizeof *x);
   size_t offset[2] = {0, LENGTH};
   const weir_layout layout = {1, offset};
   for (int shape = 0; shape < SHAPES; shape++) {
@@ -149,38 +131,30 @@ Test(parity_encode, rows_of_qsgd_are_equal) {
       const weir_codec *codec = weir_codecs[rows[mode]];
       double cr = bits / 32.0;
       size_t bytes = codec->bound(&layout, cr);
-      uint8_t *got = array(bytes, 1);
-      uint8_t *wanted = array(bytes, 1);
+      FREED uint8_t *got = array(bytes, 1);
+      FREED uint8_t *wanted = array(bytes, 1);
       fill_shape(&rng, shape, x, LENGTH);
-      device_buffer dx = put(cuda, x, LENGTH * sizeof *x, 0);
-      device_buffer dm = take(cuda, bytes, 1);
+      LENT device_buffer dx = put(cuda, x, LENGTH * sizeof *x, 0);
+      LENT device_buffer dm = take(cuda, bytes, 1);
       must(weir_cuda_encode(cuda, codec->id, dx.data, &layout, cr, 9, dm.data, bytes, &bytes));
       must(codec->encode(NULL, x, &layout, cr, 9, wanted, bytes, &bytes));
       get(cuda, got, dm, bytes);
       same_message(got, wanted, LENGTH, options, codec->name);
       must(weir_cuda_decode(cuda, codec->id, dm.data, bytes, &layout, cr, dx.data, true));
       must(codec->decode(NULL, wanted, bytes, &layout, x, true));
-      float *to = array(LENGTH, sizeof *to);
+      FREED float *to = array(LENGTH, sizeof *to);
       get(cuda, to, dx, LENGTH * sizeof *to);
       same_floats(to, x, LENGTH, codec->name);
-      weir_cuda_release(cuda, dx.block);
-      weir_cuda_release(cuda, dm.block);
-      free(got);
-      free(wanted);
-      free(to);
     }
   }
-  free(x);
-  weir_cuda_free(cuda);
 }
 
 /* The contract gives no message for these, but the same one on both sides, and no decoded NaN. */
 Test(parity_encode, what_is_not_finite_is_treated_alike) {
   enum { LENGTH = 700 };
   static const float wild[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX};
-  weir_cuda *cuda = open_cuda(0, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 25);
+  OPENED weir_cuda *cuda = open_cuda(0, 0);
+  weir_rng rng = weir_rng_of(25);
   float x[LENGTH];
   for (unsigned mode = 0; mode < 4; mode++) {
     for (size_t w = 0; w < sizeof wild / sizeof wild[0]; w++) {
@@ -194,7 +168,6 @@ Test(parity_encode, what_is_not_finite_is_treated_alike) {
       }
     }
   }
-  weir_cuda_free(cuda);
 }
 
 /* A message of the wrong kind, or with scales that would not stay finite. */
@@ -206,24 +179,22 @@ static void refuses(weir_cuda *cuda, const uint8_t *message, size_t bytes,
   float to[LENGTH];
   float got[LENGTH];
   for (size_t i = 0; i < LENGTH; i++) to[i] = -1.0F;
-  device_buffer dm = put(cuda, message, bytes, 0);
-  device_buffer dt = put(cuda, to, sizeof to, 0);
+  LENT device_buffer dm = put(cuda, message, bytes, 0);
+  LENT device_buffer dt = put(cuda, to, sizeof to, 0);
   must(weir_cuda_qsgd_decode(cuda, dm.data, bytes, LENGTH, options, dt.data, false));
   cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "harm %d", harm);
   get(cuda, got, dt, sizeof got);
   same_floats(got, to, LENGTH, "unchanged");
-  weir_cuda_release(cuda, dm.block);
-  weir_cuda_release(cuda, dt.block);
 }
 
 Test(parity_encode, malformed_messages_change_nothing) {
   static const float bad_scales[][2] = {
       {-1.0F, 0.0F}, {NAN, 0.0F}, {1.0F, NAN}, {INFINITY, 0.0F}, {FLT_MAX / 8, FLT_MAX / 8}};
-  weir_cuda *cuda = open_cuda(LENGTH, 0);
+  OPENED weir_cuda *cuda = open_cuda(LENGTH, 0);
   float x[LENGTH];
   for (size_t i = 0; i < LENGTH; i++) x[i] = (float)i;
   size_t bytes = weir_qsgd_bound_with(LENGTH, options_of(BITS));
-  uint8_t *message = array(bytes, 1);
+  FREED uint8_t *message = array(bytes, 1);
   for (int harm = 0; harm < 16 + 5; harm++) {
     must(weir_qsgd_encode_with(x, LENGTH, options_of(BITS), 1, message, bytes, &bytes));
     if (harm < 16) {
@@ -246,12 +217,10 @@ Test(parity_encode, malformed_messages_change_nothing) {
     }
     refuses(cuda, message, bytes, l2, 100 + harm);
   }
-  free(message);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_encode, bad_sizes_and_options_are_refused_at_once) {
-  weir_cuda *cuda = open_cuda(LENGTH, 0);
+  OPENED weir_cuda *cuda = open_cuda(LENGTH, 0);
   const size_t bytes = weir_qsgd_bound_with(LENGTH, options_of(BITS));
   size_t none = 1;
   cr_assert_eq(weir_cuda_qsgd_decode(cuda, NULL, bytes - 1, LENGTH, options_of(BITS), NULL, false),
@@ -271,17 +240,15 @@ Test(parity_encode, bad_sizes_and_options_are_refused_at_once) {
     cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, 1, bad[i], 0, NULL, 100, &none), WEIR_E_INVALID);
     cr_assert_eq(weir_cuda_qsgd_decode(cuda, NULL, 0, 1, bad[i], NULL, false), WEIR_E_INVALID);
   }
-  weir_cuda_free(cuda);
 }
 
 /* The CPU's sums have rounding errors, at most N 2^-53 of the energy each. */
 Test(parity_encode, gain_curves_are_equal) {
   enum { LARGE = 70001, RATIOS = 50 };
-  weir_cuda *cuda = open_cuda(LARGE, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 22);
-  float *x = array(LARGE, sizeof *x);
-  weir_cuda_gain_bin *bins = array(WEIR_CUDA_GAIN_BINS, sizeof *bins);
+  OPENED weir_cuda *cuda = open_cuda(LARGE, 0);
+  weir_rng rng = weir_rng_of(22);
+  FREED float *x = array(LARGE, sizeof *x);
+  FREED weir_cuda_gain_bin *bins = array(WEIR_CUDA_GAIN_BINS, sizeof *bins);
   weir_gain_curve *got;
   weir_gain_curve *wanted;
   must(weir_gain_curve_create(&got));
@@ -290,8 +257,8 @@ Test(parity_encode, gain_curves_are_equal) {
     for (int empty = 0; empty < 2; empty++) {
       size_t n = empty ? 0 : LARGE - (size_t)shape;
       fill_shape(&rng, shape, x, n);
-      device_buffer dx = put(cuda, x, n * sizeof *x, 4);
-      device_buffer db = take(cuda, WEIR_CUDA_GAIN_BINS * sizeof *bins, 0);
+      LENT device_buffer dx = put(cuda, x, n * sizeof *x, 4);
+      LENT device_buffer db = take(cuda, WEIR_CUDA_GAIN_BINS * sizeof *bins, 0);
       must(weir_cuda_gain_histogram(cuda, dx.data, n, db.data));
       get(cuda, bins, db, WEIR_CUDA_GAIN_BINS * sizeof *bins);
       must(weir_cuda_gain_curve(bins, n, got));
@@ -303,13 +270,8 @@ Test(parity_encode, gain_curves_are_equal) {
         cr_assert(fabs(g - w) <= 4.0 * LARGE * DBL_EPSILON, "%s at %g: %g, not %g",
                   shape_name(shape), cr, g, w);
       }
-      weir_cuda_release(cuda, dx.block);
-      weir_cuda_release(cuda, db.block);
     }
   }
   weir_gain_curve_free(got);
   weir_gain_curve_free(wanted);
-  free(x);
-  free(bins);
-  weir_cuda_free(cuda);
 }

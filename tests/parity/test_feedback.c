@@ -53,8 +53,8 @@ static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout
                            const float *g, const float *r, bool fused, size_t skew) {
   const weir_codec *codec = weir_codecs[by->codec];
   const size_t n = layout->offset[layout->tensors], bound = codec->bound(layout, by->cr);
-  float *const e = array(n, sizeof *e), *const left = array(n, sizeof *left);
-  uint8_t *const plain = array(bound, 1), *const message = array(bound, 1);
+  FREED float *const e = array(n, sizeof *e), *const left = array(n, sizeof *left);
+  FREED uint8_t *const plain = array(bound, 1), *const message = array(bound, 1);
   const weir_moments none[2] = {{1, 1, 1}, {1, 1, 1}};
   weir_moments moments[2];
   size_t bytes = 0;
@@ -78,25 +78,19 @@ static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout
     same_moments(&moments[0], e, n);
   else
     cr_assert_eq(memcmp(&moments[0], &none[0], sizeof none[0]), 0, "moments of a given e");
-  float *const sent = array(n, sizeof *sent);
+  FREED float *const sent = array(n, sizeof *sent);
   must(codec->decode(NULL, message, bound, layout, sent, false));
   for (size_t i = 0; i < n; i++) e[i] -= sent[i];
   same_floats(left, e, n, codec->name);
   near_sum(moments[1].sum_square, weir_sum_square(e, n), weir_sum_square(e, n), n, "lost");
   device_buffer *const all[] = {&dg, &dr, &de, &left_of, &dm, &moments_of};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) weir_cuda_release(cuda, all[i]->block);
-  free(e);
-  free(left);
-  free(plain);
-  free(message);
-  free(sent);
 }
 
 Test(parity_feedback, what_is_lost_is_equal) {
-  weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 61);
-  float *const g = array(N, sizeof *g), *const r = array(N, sizeof *r);
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(61);
+  FREED float *const g = array(N, sizeof *g), *const r = array(N, sizeof *r);
   size_t offset[TENSORS + 1];
   for (size_t s = 0; s < SIZES; s++) {
     const weir_layout layout = spread(sizes[s], offset);
@@ -109,17 +103,13 @@ Test(parity_feedback, what_is_lost_is_equal) {
       check_feedback(cuda, &encoders[k], &layout, g, r, false, 4 * (s % 4));
     }
   }
-  free(g);
-  free(r);
-  weir_cuda_free(cuda);
 }
 
 /* What is not finite is told of, whatever becomes of the message. */
 Test(parity_feedback, what_is_not_finite_is_told) {
-  weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 62);
-  float *const g = array(N, sizeof *g);
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(62);
+  FREED float *const g = array(N, sizeof *g);
   size_t offset[TENSORS + 1];
   const weir_layout layout = spread(N, offset);
   must(weir_cuda_reserve_tensors(cuda, &layout));
@@ -127,13 +117,13 @@ Test(parity_feedback, what_is_not_finite_is_told) {
   g[3] = NAN;
   g[N / 2] = INFINITY;
   g[N - 1] = -INFINITY;
-  device_buffer dg = put(cuda, g, N * sizeof *g, 0);
+  LENT device_buffer dg = put(cuda, g, N * sizeof *g, 0);
   memset(g, 0, N * sizeof *g);
-  device_buffer dr = put(cuda, g, N * sizeof *g, 0), de = take(cuda, N * sizeof *g, 0);
-  device_buffer told = take(cuda, 2 * sizeof(weir_moments), 0);
+  LENT device_buffer dr = put(cuda, g, N * sizeof *g, 0), de = take(cuda, N * sizeof *g, 0);
+  LENT device_buffer told = take(cuda, 2 * sizeof(weir_moments), 0);
   for (size_t k = 0; k < ENCODERS; k++) {
     size_t bytes = weir_codecs[encoders[k].codec]->bound(&layout, encoders[k].cr);
-    device_buffer dm = take(cuda, bytes, 0);
+    LENT device_buffer dm = take(cuda, bytes, 0);
     const weir_cuda_fed fed = {dg.data, dr.data, de.data, told.data};
     weir_moments moments;
     must(weir_cuda_ef_encode(cuda, encoders[k].codec, &fed, &layout, encoders[k].cr, 1, dm.data,
@@ -141,14 +131,7 @@ Test(parity_feedback, what_is_not_finite_is_told) {
     get(cuda, &moments, told, sizeof moments);
     cr_assert_eq(moments.nonfinite, 3, "%zu", moments.nonfinite);
     cr_assert(isfinite(moments.sum_square));
-    weir_cuda_release(cuda, dm.block);
   }
-  weir_cuda_release(cuda, dg.block);
-  weir_cuda_release(cuda, dr.block);
-  weir_cuda_release(cuda, de.block);
-  weir_cuda_release(cuda, told.block);
-  free(g);
-  weir_cuda_free(cuda);
 }
 
 /* --- many messages ---------------------------------------------------------------------------- */
@@ -165,7 +148,7 @@ static many write_many(const encoder *by, const weir_layout *layout, size_t coun
   const weir_codec *codec = weir_codecs[by->codec];
   const size_t n = layout->offset[layout->tensors], bound = codec->bound(layout, by->cr);
   many m = {by, layout, n, bound, bound + gap, count, array(count * (bound + gap), 1)};
-  float *const x = array(n, sizeof *x);
+  FREED float *const x = array(n, sizeof *x);
   for (size_t i = 0; i < count; i++) {
     size_t bytes = 0;
     fill_shape(rng, 0, x, n);
@@ -173,7 +156,6 @@ static many write_many(const encoder *by, const weir_layout *layout, size_t coun
     must(codec->encode(NULL, x, layout, by->cr, i, m.message + i * m.pitch, bound, &bytes));
     cr_assert_eq(bytes, bound);
   }
-  free(x);
   return m;
 }
 
@@ -204,10 +186,9 @@ static void add_on_cpu(const many *m, float share, float *sum) {
 }
 
 Test(parity_feedback, sums_of_messages_are_equal) {
-  weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 63);
-  float *const got = array(N, sizeof *got), *const wanted = array(N, sizeof *wanted);
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(63);
+  FREED float *const got = array(N, sizeof *got), *const wanted = array(N, sizeof *wanted);
   size_t offset[TENSORS + 1];
   for (size_t s = 0; s < SIZES; s++) {
     const weir_layout layout = spread(sizes[s], offset);
@@ -224,16 +205,12 @@ Test(parity_feedback, sums_of_messages_are_equal) {
       free(m.message);
     }
   }
-  free(got);
-  free(wanted);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_feedback, a_sum_that_overflows_is_told) {
-  weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 64);
-  float *const got = array(N, sizeof *got), *const wanted = array(N, sizeof *wanted);
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(64);
+  FREED float *const got = array(N, sizeof *got), *const wanted = array(N, sizeof *wanted);
   size_t offset[TENSORS + 1];
   const weir_layout layout = spread(N, offset);
   must(weir_cuda_reserve_tensors(cuda, &layout));
@@ -248,17 +225,13 @@ Test(parity_feedback, a_sum_that_overflows_is_told) {
     cr_assert_eq(overflow, !finite, "%s", weir_codecs[encoders[k].codec]->name);
     free(m.message);
   }
-  free(got);
-  free(wanted);
-  weir_cuda_free(cuda);
 }
 
 /* One harmed message among others, whichever it is. */
 Test(parity_feedback, a_malformed_message_among_others_changes_nothing) {
-  weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 65);
-  float *const got = array(N, sizeof *got);
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(65);
+  FREED float *const got = array(N, sizeof *got);
   size_t offset[TENSORS + 1];
   const weir_layout layout = spread(4097, offset);
   must(weir_cuda_reserve_tensors(cuda, &layout));
@@ -277,6 +250,4 @@ Test(parity_feedback, a_malformed_message_among_others_changes_nothing) {
       cr_assert_eq(overflow, 0);
       free(m.message);
     }
-  free(got);
-  weir_cuda_free(cuda);
 }

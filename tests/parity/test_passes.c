@@ -13,22 +13,20 @@ static const size_t sizes[] = {0, 1, 3, 31, 32, 33, 255, 257, 4095, 4096, 4097, 
 static void fill_wild(weir_rng *rng, int shape, float *x, size_t n) {
   static const float special[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, FLT_MIN, -0.0F};
   fill_shape(rng, shape, x, n);
-  for (size_t i = 0; i < n; i += 1 + weir_rng_below(rng, 40)) {
+  for (size_t i = 0; i < n; i += 1 + weir_rng_below(rng, 40))
     x[i] = special[weir_rng_below(rng, sizeof special / sizeof special[0])];
-  }
 }
 
 Test(parity_passes, casts_are_equal) {
-  weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
-  float *x = array(N, sizeof *x);
-  float *error = array(N, sizeof *error);
-  float *wanted_error = array(N, sizeof *wanted_error);
-  float *back = array(N, sizeof *back);
-  float *wanted_back = array(N, sizeof *wanted_back);
-  uint16_t *half = array(N, sizeof *half);
-  uint16_t *wanted = array(N, sizeof *wanted);
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(1);
+  FREED float *x = array(N, sizeof *x);
+  FREED float *error = array(N, sizeof *error);
+  FREED float *wanted_error = array(N, sizeof *wanted_error);
+  FREED float *back = array(N, sizeof *back);
+  FREED float *wanted_back = array(N, sizeof *wanted_back);
+  FREED uint16_t *half = array(N, sizeof *half);
+  FREED uint16_t *wanted = array(N, sizeof *wanted);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
       size_t n = sizes[s];
@@ -36,10 +34,10 @@ Test(parity_passes, casts_are_equal) {
       fill_wild(&rng, shape, x, n);
       fill_shape(&rng, 0, error, n);
       memcpy(wanted_error, error, n * sizeof *error);
-      device_buffer dx = put(cuda, x, n * sizeof *x, skew);
-      device_buffer de = put(cuda, error, n * sizeof *error, skew);
-      device_buffer dh = take(cuda, n * sizeof *half, skew / 2);
-      device_buffer db = take(cuda, n * sizeof *back, 0);
+      LENT device_buffer dx = put(cuda, x, n * sizeof *x, skew);
+      LENT device_buffer de = put(cuda, error, n * sizeof *error, skew);
+      LENT device_buffer dh = take(cuda, n * sizeof *half, skew / 2);
+      LENT device_buffer db = take(cuda, n * sizeof *back, 0);
       must(weir_cuda_bf16_encode(cuda, dx.data, n, dh.data, de.data));
       must(weir_cuda_bf16_decode(cuda, dh.data, n, db.data));
       weir_bf16_encode(x, n, wanted, wanted_error);
@@ -50,31 +48,18 @@ Test(parity_passes, casts_are_equal) {
       cr_assert_arr_eq(half, wanted, n * sizeof *half, "%s", shape_name(shape));
       same_floats(error, wanted_error, n, "what bf16 loses");
       same_floats(back, wanted_back, n, "bf16");
-      weir_cuda_release(cuda, dx.block);
-      weir_cuda_release(cuda, de.block);
-      weir_cuda_release(cuda, dh.block);
-      weir_cuda_release(cuda, db.block);
     }
   }
-  free(x);
-  free(error);
-  free(wanted_error);
-  free(back);
-  free(wanted_back);
-  free(half);
-  free(wanted);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_passes, arithmetic_and_indices_are_equal) {
-  weir_cuda *cuda = open_cuda(N, N);
-  weir_rng rng;
-  weir_rng_seed(&rng, 2);
-  float *x = array(N, sizeof *x);
-  float *y = array(N, sizeof *y);
-  float *got = array(N, sizeof *got);
-  float *value = array(N, sizeof *value);
-  uint32_t *index = array(N, sizeof *index);
+  OPENED weir_cuda *cuda = open_cuda(N, N);
+  weir_rng rng = weir_rng_of(2);
+  FREED float *x = array(N, sizeof *x);
+  FREED float *y = array(N, sizeof *y);
+  FREED float *got = array(N, sizeof *got);
+  FREED float *value = array(N, sizeof *value);
+  FREED uint32_t *index = array(N, sizeof *index);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
       size_t n = sizes[s];
@@ -82,10 +67,10 @@ Test(parity_passes, arithmetic_and_indices_are_equal) {
       fill_wild(&rng, shape, x, n);
       fill_wild(&rng, (shape + 1) % SHAPES, y, n);
       random_indices(&rng, n, k, index);
-      device_buffer dx = put(cuda, x, n * sizeof *x, 4);
-      device_buffer dy = put(cuda, y, n * sizeof *y, 8);
-      device_buffer di = put(cuda, index, k * sizeof *index, 4);
-      device_buffer dv = take(cuda, k * sizeof *value, 12);
+      LENT device_buffer dx = put(cuda, x, n * sizeof *x, 4);
+      LENT device_buffer dy = put(cuda, y, n * sizeof *y, 8);
+      LENT device_buffer di = put(cuda, index, k * sizeof *index, 4);
+      LENT device_buffer dv = take(cuda, k * sizeof *value, 12);
       must(weir_cuda_gather(cuda, dx.data, n, di.data, k, dv.data, true));
       weir_gather(x, index, k, value);
       weir_scatter_zero(x, index, k);
@@ -97,75 +82,53 @@ Test(parity_passes, arithmetic_and_indices_are_equal) {
       same_floats(got, x, n, "zeroed");
       get(cuda, got, dy, n * sizeof *got);
       same_floats(got, y, n, "added");
-      weir_cuda_release(cuda, dx.block);
-      weir_cuda_release(cuda, dy.block);
-      weir_cuda_release(cuda, di.block);
-      weir_cuda_release(cuda, dv.block);
     }
   }
-  free(x);
-  free(y);
-  free(got);
-  free(value);
-  free(index);
-  weir_cuda_free(cuda);
 }
 
 /* u = m u + g apart, in u's place and in g's. */
 Test(parity_passes, momentum_is_equal) {
-  weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
-  float *g = array(N, sizeof *g);
-  float *u = array(N, sizeof *u);
-  float *got = array(N, sizeof *got);
-  float *wanted = array(N, sizeof *wanted);
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(3);
+  FREED float *g = array(N, sizeof *g);
+  FREED float *u = array(N, sizeof *u);
+  FREED float *got = array(N, sizeof *got);
+  FREED float *wanted = array(N, sizeof *wanted);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
       size_t n = sizes[s];
       fill_wild(&rng, shape, g, n);
       fill_wild(&rng, (shape + 5) % SHAPES, u, n);
-      device_buffer dg = put(cuda, g, n * sizeof *g, 4 * (s % 4));
-      device_buffer du = put(cuda, u, n * sizeof *u, 8);
-      device_buffer own = take(cuda, n * sizeof *u, 4);
+      LENT device_buffer dg = put(cuda, g, n * sizeof *g, 4 * (s % 4));
+      LENT device_buffer du = put(cuda, u, n * sizeof *u, 8);
+      LENT device_buffer own = take(cuda, n * sizeof *u, 4);
       device_buffer to = s % 3 == 0 ? own : s % 3 == 1 ? du : dg;
       weir_momentum_correct(g, u, wanted, n, 0.9F);
       must(weir_cuda_momentum_correct(cuda, dg.data, du.data, to.data, n, 0.9F));
       get(cuda, got, to, n * sizeof *got);
       same_floats(got, wanted, n, shape_name(shape));
-      weir_cuda_release(cuda, dg.block);
-      weir_cuda_release(cuda, du.block);
-      weir_cuda_release(cuda, own.block);
     }
   }
-  free(g);
-  free(u);
-  free(got);
-  free(wanted);
-  weir_cuda_free(cuda);
 }
 
 /* The factor's last bit may differ, and each element's with it; what needs no clipping, and what is
  * not finite, stays as it is. */
 Test(parity_passes, clipping_is_equal) {
-  weir_cuda *cuda = open_cuda(N, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 4);
-  float *x = array(N, sizeof *x);
-  float *got = array(N, sizeof *got);
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(4);
+  FREED float *x = array(N, sizeof *x);
+  FREED float *got = array(N, sizeof *got);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
       size_t n = sizes[s];
       fill_shape(&rng, shape, x, n);
-      if (s % 4 == 3) {
-        x[n / 2] = shape % 2 == 0 ? NAN : INFINITY;
-      }
+      if (s % 4 == 3) x[n / 2] = shape % 2 == 0 ? NAN : INFINITY;
       double norm = sqrt(weir_sum_square(x, n));
       static const double share[] = {0.5, 1.5, 0.0, 1e-3, 1.0 / 3};
       double limit = isfinite(norm) ? norm * share[(s + (size_t)shape) % 5] : 1.0;
       const size_t first = n / 3; /* as if they lay apart */
-      device_buffer dx = put(cuda, x, n * sizeof *x, 4 * (s % 4));
-      device_buffer room = take(cuda, WEIR_CUDA_MEASURE, 0);
+      LENT device_buffer dx = put(cuda, x, n * sizeof *x, 4 * (s % 4));
+      LENT device_buffer room = take(cuda, WEIR_CUDA_MEASURE, 0);
       float *const at = dx.data;
       must(weir_cuda_measure(cuda, at, first, false, room.data));
       must(weir_cuda_measure(cuda, at + first, n - first, true, room.data));
@@ -181,19 +144,14 @@ Test(parity_passes, clipping_is_equal) {
                   "%s, %zu of %zu: %a, not %a", shape_name(shape), i, n, (double)got[i],
                   (double)x[i]);
       }
-      weir_cuda_release(cuda, room.block);
-      weir_cuda_release(cuda, dx.block);
     }
   }
-  free(x);
-  free(got);
-  weir_cuda_free(cuda);
 }
 
 /* Indices from the wire: out of range, equal, descending. */
 Test(parity_passes, malformed_indices_change_nothing) {
   enum { LENGTH = 1000, K = 300 };
-  weir_cuda *cuda = open_cuda(LENGTH, K);
+  OPENED weir_cuda *cuda = open_cuda(LENGTH, K);
   static const struct {
     size_t at;
     uint32_t value;
@@ -202,34 +160,25 @@ Test(parity_passes, malformed_indices_change_nothing) {
   float got[LENGTH];
   float value[K];
   uint32_t index[K];
-  for (size_t i = 0; i < LENGTH; i++) {
-    to[i] = (float)i;
-  }
+  for (size_t i = 0; i < LENGTH; i++) to[i] = (float)i;
   for (size_t h = 0; h <= sizeof harm / sizeof harm[0]; h++) {
     bool harmed = h < sizeof harm / sizeof harm[0];
     for (uint32_t i = 0; i < K; i++) {
       index[i] = i;
       value[i] = 1.0F;
     }
-    if (harmed) {
-      index[harm[h].at] = harm[h].value;
-    }
-    device_buffer dt = put(cuda, to, sizeof to, 0);
-    device_buffer di = put(cuda, index, sizeof index, 0);
-    device_buffer dv = put(cuda, value, sizeof value, 0);
+    if (harmed) index[harm[h].at] = harm[h].value;
+    LENT device_buffer dt = put(cuda, to, sizeof to, 0);
+    LENT device_buffer di = put(cuda, index, sizeof index, 0);
+    LENT device_buffer dv = put(cuda, value, sizeof value, 0);
     must(weir_cuda_scatter_add(cuda, dt.data, LENGTH, di.data, dv.data, K));
     cr_assert_eq(weir_cuda_wait(cuda), harmed ? WEIR_E_PROTOCOL : WEIR_OK);
     must(weir_cuda_wait(cuda)); /* told once */
     get(cuda, got, dt, sizeof got);
-    for (size_t i = 0; i < LENGTH; i++) {
+    for (size_t i = 0; i < LENGTH; i++)
       cr_assert_eq(got[i], (float)i + (!harmed && i < K ? 1.0F : 0.0F));
-    }
-    weir_cuda_release(cuda, dt.block);
-    weir_cuda_release(cuda, di.block);
-    weir_cuda_release(cuda, dv.block);
   }
   cr_assert_eq(weir_cuda_scatter_add(cuda, NULL, 1, NULL, NULL, 2), WEIR_E_INVALID);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_passes, contexts_refuse_what_they_cannot_do) {

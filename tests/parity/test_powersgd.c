@@ -1,5 +1,4 @@
 /* The parts of powersgd, device against scalar. */
-#include <float.h>
 
 #include "kernels/powersgd.h"
 #include "parity.h"
@@ -39,9 +38,8 @@ static void check_back(const arrays *a, size_t rows, size_t columns, size_t rank
   for (size_t k = 0; k < rank; k++) {
     for (size_t j = 0; j < columns; j++) {
       double magnitude = 0.0;
-      for (size_t i = 0; i < rows; i++) {
+      for (size_t i = 0; i < rows; i++)
         magnitude += fabs((double)a->m[i * columns + j] * (double)a->p[k * rows + i]);
-      }
       size_t at = k * columns + j;
       cr_assert(
           fabs((double)a->got[at] - (double)a->wanted[at]) <= (double)rows * 0x1p-23 * magnitude,
@@ -54,9 +52,9 @@ static void check_back(const arrays *a, size_t rows, size_t columns, size_t rank
 static void check_products(weir_cuda *cuda, arrays *a, size_t rows, size_t columns, size_t rank,
                            size_t skew) {
   const size_t stride = columns + 5;
-  device_buffer m = put(cuda, a->m, rows * columns * sizeof(float), skew);
-  device_buffer p = put(cuda, a->p, rank * rows * sizeof(float), 4);
-  device_buffer q = put(cuda, a->q, rank * stride * sizeof(float), skew);
+  LENT device_buffer m = put(cuda, a->m, rows * columns * sizeof(float), skew);
+  LENT device_buffer p = put(cuda, a->p, rank * rows * sizeof(float), 4);
+  LENT device_buffer q = put(cuda, a->q, rank * stride * sizeof(float), skew);
   must(weir_cuda_powersgd_project(cuda, m.data, rows, columns, q.data, stride, rank, p.data));
   weir_powersgd_project(a->m, rows, columns, a->q, stride, rank, a->p);
   get(cuda, a->got, p, rank * rows * sizeof(float));
@@ -69,22 +67,17 @@ static void check_products(weir_cuda *cuda, arrays *a, size_t rows, size_t colum
     must(weir_cuda_powersgd_expand(cuda, p.data, rows, q.data, columns, rank, m.data,
                                    subtract == 0));
     weir_powersgd_expand(a->p, rows, a->got, columns, rank, a->m, subtract == 0);
-    float *back = array(rows * columns, sizeof *back);
+    FREED float *back = array(rows * columns, sizeof *back);
     get(cuda, back, m, rows * columns * sizeof(float));
     same_floats(back, a->m, rows * columns, "expanded");
-    free(back);
   }
-  weir_cuda_release(cuda, m.block);
-  weir_cuda_release(cuda, p.block);
-  weir_cuda_release(cuda, q.block);
 }
 
 Test(parity_powersgd, products_are_equal) {
   static const size_t ranks[] = {1, 3, 4, RANK};
   static const int data[] = {0, 2, 6, 3};
-  weir_cuda *cuda = open_cuda(MOST, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 61);
+  OPENED weir_cuda *cuda = open_cuda(MOST, 0);
+  weir_rng rng = weir_rng_of(61);
   arrays a = make_arrays();
   for (size_t s = 0; s < SHAPE_COUNT; s++) {
     for (size_t r = 0; r < 4; r++) {
@@ -95,11 +88,10 @@ Test(parity_powersgd, products_are_equal) {
     }
   }
   free_arrays(a);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_powersgd, errors_are_told_at_once) {
-  weir_cuda *cuda = open_cuda(100, 0);
+  OPENED weir_cuda *cuda = open_cuda(100, 0);
   cr_assert_eq(weir_cuda_powersgd_project(cuda, NULL, 10, 10, NULL, 10, 0, NULL), WEIR_E_INVALID);
   cr_assert_eq(weir_cuda_powersgd_project(cuda, NULL, 10, 10, NULL, 10, 65, NULL), WEIR_E_INVALID);
   cr_assert_eq(weir_cuda_powersgd_project(cuda, NULL, 10, 11, NULL, 11, 1, NULL), WEIR_E_STATE);
@@ -108,5 +100,4 @@ Test(parity_powersgd, errors_are_told_at_once) {
   cr_assert_eq(weir_cuda_powersgd_expand(cuda, NULL, SIZE_MAX / 2, NULL, 3, 1, NULL, false),
                WEIR_E_UNSUPPORTED);
   must(weir_cuda_wait(cuda));
-  weir_cuda_free(cuda);
 }

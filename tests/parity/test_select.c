@@ -26,9 +26,7 @@ static void same_indices(const arrays *a, size_t n, size_t k, const char *what) 
 static void close_moments(weir_moments got, weir_moments wanted, const float *e, size_t n,
                           const char *what) {
   double magnitude = 0.0;
-  for (size_t i = 0; i < n; i++) {
-    magnitude += isfinite(e[i]) ? fabs((double)e[i]) : 0.0;
-  }
+  for (size_t i = 0; i < n; i++) magnitude += isfinite(e[i]) ? fabs((double)e[i]) : 0.0;
   double bound = 2.0 * (double)n * DBL_EPSILON;
   cr_assert_eq(got.nonfinite, wanted.nonfinite, "%s: %zu not finite, not %zu", what, got.nonfinite,
                wanted.nonfinite);
@@ -41,12 +39,12 @@ static void close_moments(weir_moments got, weir_moments wanted, const float *e,
 /* Error feedback and top-k of a->g and a->r on both sides, in place when at is not 0. */
 static void check_fused(weir_cuda *cuda, arrays *a, size_t n, size_t k, size_t skew, int in_place,
                         const char *what) {
-  device_buffer g = put(cuda, a->g, n * sizeof(float), skew);
-  device_buffer r = put(cuda, a->r, n * sizeof(float), skew);
-  device_buffer own = take(cuda, n * sizeof(float), skew);
-  device_buffer index = take(cuda, k * sizeof(uint32_t), 4);
-  device_buffer value = take(cuda, k * sizeof(float), 8);
-  device_buffer moments = take(cuda, sizeof(weir_moments), 0);
+  LENT device_buffer g = put(cuda, a->g, n * sizeof(float), skew);
+  LENT device_buffer r = put(cuda, a->r, n * sizeof(float), skew);
+  LENT device_buffer own = take(cuda, n * sizeof(float), skew);
+  LENT device_buffer index = take(cuda, k * sizeof(uint32_t), 4);
+  LENT device_buffer value = take(cuda, k * sizeof(float), 8);
+  LENT device_buffer moments = take(cuda, sizeof(weir_moments), 0);
   device_buffer e = in_place == 0 ? own : in_place == 1 ? g : r;
   must(weir_cuda_ef_topk(cuda, g.data, r.data, e.data, n, k, index.data, value.data, moments.data));
   weir_moments wanted = {0};
@@ -63,18 +61,11 @@ static void check_fused(weir_cuda *cuda, arrays *a, size_t n, size_t k, size_t s
   weir_scatter_zero(a->e, a->wanted, k);
   get(cuda, a->got, e, n * sizeof(float));
   same_floats(a->got, a->e, n, what);
-  weir_cuda_release(cuda, g.block);
-  weir_cuda_release(cuda, r.block);
-  weir_cuda_release(cuda, own.block);
-  weir_cuda_release(cuda, index.block);
-  weir_cuda_release(cuda, value.block);
-  weir_cuda_release(cuda, moments.block);
 }
 
 Test(parity_select, fused_topk_is_equal) {
-  weir_cuda *cuda = open_cuda(LARGE, LARGE);
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  OPENED weir_cuda *cuda = open_cuda(LARGE, LARGE);
+  weir_rng rng = weir_rng_of(11);
   arrays a = make_arrays(ROOM);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
@@ -91,14 +82,12 @@ Test(parity_select, fused_topk_is_equal) {
     }
   }
   free_arrays(a);
-  weir_cuda_free(cuda);
 }
 
 /* What is not finite is counted, counts as largest and is otherwise treated like any value. */
 Test(parity_select, fused_topk_counts_what_is_not_finite) {
-  weir_cuda *cuda = open_cuda(LARGE, LARGE);
-  weir_rng rng;
-  weir_rng_seed(&rng, 12);
+  OPENED weir_cuda *cuda = open_cuda(LARGE, LARGE);
+  weir_rng rng = weir_rng_of(12);
   arrays a = make_arrays(ROOM);
   for (size_t ratio = 0; ratio < RATIOS; ratio++) {
     fill_shape(&rng, 0, a.g, LARGE);
@@ -116,45 +105,38 @@ Test(parity_select, fused_topk_counts_what_is_not_finite) {
   weir_moments wanted = {0};
   weir_moments got;
   weir_ef_accumulate(a.g, a.r, a.e, LARGE, &wanted);
-  device_buffer g = put(cuda, a.g, LARGE * sizeof(float), 0);
-  device_buffer r = put(cuda, a.r, LARGE * sizeof(float), 0);
-  device_buffer moments = take(cuda, sizeof got, 0);
+  LENT device_buffer g = put(cuda, a.g, LARGE * sizeof(float), 0);
+  LENT device_buffer r = put(cuda, a.r, LARGE * sizeof(float), 0);
+  LENT device_buffer moments = take(cuda, sizeof got, 0);
   must(weir_cuda_ef_accumulate(cuda, g.data, r.data, r.data, LARGE, moments.data));
   get(cuda, &got, moments, sizeof got);
   close_moments(got, wanted, a.e, LARGE, "with NaN");
   get(cuda, a.got, r, LARGE * sizeof(float));
   same_floats(a.got, a.e, LARGE, "with NaN");
-  weir_cuda_release(cuda, g.block);
-  weir_cuda_release(cuda, r.block);
-  weir_cuda_release(cuda, moments.block);
   free_arrays(a);
-  weir_cuda_free(cuda);
 }
 
 /* Where the device's sample looks (select.cu, estimate): large values there and nowhere else make
  * it expect many more than there are. */
 Test(parity_select, a_misleading_sample_is_noticed) {
   enum { N = ROOM, SAMPLE = 8192, STRETCH = N / SAMPLE, K = 10000 };
-  weir_cuda *cuda = open_cuda(N, K);
-  weir_rng rng;
-  weir_rng_seed(&rng, 13);
+  OPENED weir_cuda *cuda = open_cuda(N, K);
+  weir_rng rng = weir_rng_of(13);
   arrays a = make_arrays(ROOM);
   fill_shape(&rng, 0, a.g, N);
   memset(a.r, 0, N * sizeof *a.r);
-  for (uint32_t i = 0; i < SAMPLE; i++) {
+  for (uint32_t i = 0; i < SAMPLE; i++)
     a.g[i * STRETCH + ((uint64_t)weir_mix32(i) * STRETCH >> 32)] += 100.0F;
-  }
   check_fused(cuda, &a, N, K, 0, 2, "too few candidates");
   for (size_t i = 0; i < N; i++) {
     a.g[i] = -a.g[i] + 200.0F; /* and the other way round: far too many */
   }
   check_fused(cuda, &a, N, K / 100, 0, 2, "too many candidates");
   free_arrays(a);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_select, nothing_to_do) {
-  weir_cuda *cuda = open_cuda(10, 1);
+  OPENED weir_cuda *cuda = open_cuda(10, 1);
   weir_moments got;
   device_buffer moments = take(cuda, sizeof got, 0);
   float x[10] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
@@ -170,7 +152,6 @@ Test(parity_select, nothing_to_do) {
   weir_cuda_release(cuda, g.block);
   weir_cuda_release(cuda, moments.block);
   must(weir_cuda_wait(cuda));
-  weir_cuda_free(cuda);
 }
 
 /* topk and mstopk of a given e, which stays as it is. */
@@ -178,9 +159,9 @@ static void check_selection(weir_cuda *cuda, arrays *a, size_t n, size_t k, size
                             bool mstopk, const char *what) {
   size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
-  device_buffer e = put(cuda, a->e, n * sizeof(float), skew);
-  device_buffer index = take(cuda, k * sizeof(uint32_t), 0);
-  device_buffer value = take(cuda, k * sizeof(float), 0);
+  LENT device_buffer e = put(cuda, a->e, n * sizeof(float), skew);
+  LENT device_buffer index = take(cuda, k * sizeof(uint32_t), 0);
+  LENT device_buffer value = take(cuda, k * sizeof(float), 0);
   size_t kept = 0;
   if (mstopk) {
     double cr = (double)k / (double)n;
@@ -203,15 +184,11 @@ static void check_selection(weir_cuda *cuda, arrays *a, size_t n, size_t k, size
   same_floats(a->got, a->value, k, what);
   get(cuda, a->got, e, n * sizeof(float));
   same_floats(a->got, a->e, n, what);
-  weir_cuda_release(cuda, e.block);
-  weir_cuda_release(cuda, index.block);
-  weir_cuda_release(cuda, value.block);
 }
 
 static void check_selections(bool mstopk, uint64_t seed) {
-  weir_cuda *cuda = open_cuda(LARGE, LARGE);
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  OPENED weir_cuda *cuda = open_cuda(LARGE, LARGE);
+  weir_rng rng = weir_rng_of(seed);
   arrays a = make_arrays(ROOM);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
@@ -221,12 +198,10 @@ static void check_selections(bool mstopk, uint64_t seed) {
                       shape_name(shape));
     }
     fill_shape(&rng, shape, a.e, LARGE);
-    for (size_t ratio = (size_t)(shape + 1) % 3; ratio < RATIOS; ratio += 3) {
+    for (size_t ratio = (size_t)(shape + 1) % 3; ratio < RATIOS; ratio += 3)
       check_selection(cuda, &a, LARGE, kept_for(LARGE, ratio), 0, mstopk, shape_name(shape));
-    }
   }
   free_arrays(a);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_select, topk_is_equal) { check_selections(false, 14); }

@@ -37,9 +37,7 @@ static bool close_scales(const uint8_t *got, const uint8_t *wanted) {
   float b;
   memcpy(&a, got, sizeof a);
   memcpy(&b, wanted, sizeof b);
-  if (isnan(a) || isnan(b)) {
-    return isnan(a) && isnan(b);
-  }
+  if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
   return a == b || nextafterf(a, b) == b;
 }
 
@@ -50,9 +48,8 @@ static void same_message(const quantizer *kind, const weir_layout *layout, const
   cr_assert(memcmp(got, wanted, at) == 0, "%s: another header", what);
   for (size_t t = 0; t < layout->tensors && kind->scales > 0; t++) {
     size_t count = layout->offset[t + 1] - layout->offset[t];
-    for (size_t s = 0; s < kind->scales && count > 0; s++, at += sizeof(float)) {
+    for (size_t s = 0; s < kind->scales && count > 0; s++, at += sizeof(float))
       cr_assert(close_scales(got + at, wanted + at), "%s: scale %zu of tensor %zu", what, s, t);
-    }
     size_t codes = weir_codes_bytes(count, kind->bits);
     cr_assert(memcmp(got + at, wanted + at, codes) == 0, "%s: codes of tensor %zu", what, t);
     at += codes;
@@ -64,10 +61,10 @@ static void same_message(const quantizer *kind, const weir_layout *layout, const
 static void check_decode(weir_cuda *cuda, const quantizer *kind, const weir_layout *layout,
                          const uint8_t *message, size_t bytes, size_t skew, const char *what) {
   size_t n = layout->offset[layout->tensors];
-  float *to = array(n, sizeof *to);
-  float *wanted = array(n, sizeof *wanted);
-  device_buffer dm = put(cuda, message, bytes, skew);
-  device_buffer dt = put(cuda, to, n * sizeof *to, 4);
+  FREED float *to = array(n, sizeof *to);
+  FREED float *wanted = array(n, sizeof *wanted);
+  LENT device_buffer dm = put(cuda, message, bytes, skew);
+  LENT device_buffer dt = put(cuda, to, n * sizeof *to, 4);
   for (int add = 0; add < 2; add++) {
     must(weir_cuda_decode(cuda, kind->codec, dm.data, bytes, layout, kind->cr, dt.data, add));
     weir_status status = weir_cuda_wait(cuda);
@@ -76,10 +73,6 @@ static void check_decode(weir_cuda *cuda, const quantizer *kind, const weir_layo
     get(cuda, to, dt, n * sizeof *to);
     same_floats(to, wanted, n, what);
   }
-  weir_cuda_release(cuda, dm.block);
-  weir_cuda_release(cuda, dt.block);
-  free(to);
-  free(wanted);
 }
 
 static void check_kind(weir_cuda *cuda, const quantizer *kind, const weir_layout *layout,
@@ -88,11 +81,11 @@ static void check_kind(weir_cuda *cuda, const quantizer *kind, const weir_layout
   size_t bound = weir_codecs[kind->codec]->bound(layout, kind->cr);
   size_t bytes = 0;
   size_t wanted_bytes = 0;
-  uint8_t *got = array(bound, 1);
-  uint8_t *wanted = array(bound, 1);
+  FREED uint8_t *got = array(bound, 1);
+  FREED uint8_t *wanted = array(bound, 1);
   must(weir_cuda_reserve_tensors(cuda, layout));
-  device_buffer dx = put(cuda, x, n * sizeof *x, 4 * (skew % 4));
-  device_buffer dm = take(cuda, bound, skew);
+  LENT device_buffer dx = put(cuda, x, n * sizeof *x, 4 * (skew % 4));
+  LENT device_buffer dm = take(cuda, bound, skew);
   must(
       weir_cuda_encode(cuda, kind->codec, dx.data, layout, kind->cr, seed, dm.data, bound, &bytes));
   must(weir_codecs[kind->codec]->encode(NULL, x, layout, kind->cr, seed, wanted, bound,
@@ -103,27 +96,20 @@ static void check_kind(weir_cuda *cuda, const quantizer *kind, const weir_layout
   same_message(kind, layout, got, wanted, bytes, what);
   check_decode(cuda, kind, layout, wanted, bytes, skew, what);
   check_decode(cuda, kind, layout, got, bytes, skew + 1, what);
-  weir_cuda_release(cuda, dx.block);
-  weir_cuda_release(cuda, dm.block);
-  free(got);
-  free(wanted);
 }
 
 /* A clip may differ in its last bit, and codes with it; in none of these inputs does one. */
 Test(parity_units, messages_are_equal) {
-  weir_cuda *cuda = open_cuda(0, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 31);
-  float *x = array(N, sizeof *x);
+  OPENED weir_cuda *cuda = open_cuda(0, 0);
+  weir_rng rng = weir_rng_of(31);
+  FREED float *x = array(N, sizeof *x);
   size_t offset[TENSORS + 1];
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
       size_t n = sizes[s];
       size_t whole[2] = {0, n};
       weir_layout layout = spread(n, offset);
-      if (shape % 3 == 2) {
-        layout = (weir_layout){1, whole};
-      }
+      if (shape % 3 == 2) layout = (weir_layout){1, whole};
       fill_shape(&rng, shape, x, n);
       for (size_t k = 0; k < KINDS; k++) {
         check_kind(cuda, &kinds[k], &layout, x, weir_rng_next(&rng), (s + k) % 5,
@@ -131,17 +117,14 @@ Test(parity_units, messages_are_equal) {
       }
     }
   }
-  free(x);
-  weir_cuda_free(cuda);
 }
 
 /* The contract gives no message for these, but the same one on both sides, and no decoded NaN. */
 Test(parity_units, what_is_not_finite_is_treated_alike) {
   enum { LENGTH = 5000 };
   static const float wild[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX};
-  weir_cuda *cuda = open_cuda(0, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 32);
+  OPENED weir_cuda *cuda = open_cuda(0, 0);
+  weir_rng rng = weir_rng_of(32);
   float x[LENGTH];
   size_t offset[TENSORS + 1];
   weir_layout layout = spread(LENGTH, offset);
@@ -156,19 +139,16 @@ Test(parity_units, what_is_not_finite_is_treated_alike) {
       check_kind(cuda, &kinds[k], &layout, x, w, k, "not finite");
     }
   }
-  weir_cuda_free(cuda);
 }
 
 /* Every half there is, and floats around each. */
 Test(parity_units, halves_are_equal) {
   enum { HALVES = 0xf800, AROUND = 3 };
-  weir_cuda *cuda = open_cuda(0, 0);
-  float *x = array(HALVES * AROUND, sizeof *x);
+  OPENED weir_cuda *cuda = open_cuda(0, 0);
+  FREED float *x = array(HALVES * AROUND, sizeof *x);
   size_t count = 0;
   for (uint32_t bits = 0; bits < 0x10000; bits++) {
-    if ((bits & 0x7c00U) == 0x7c00U) {
-      continue;
-    }
+    if ((bits & 0x7c00U) == 0x7c00U) continue;
     float value = weir_fp16_value((uint16_t)bits);
     x[count++] = value;
     x[count++] = nextafterf(value * 1.0009765625F, 0.0F);
@@ -177,27 +157,23 @@ Test(parity_units, halves_are_equal) {
   cr_assert_eq(count, HALVES * AROUND);
   size_t whole[2] = {0, count};
   check_kind(cuda, &kinds[KINDS - 1], &(weir_layout){1, whole}, x, 0, 3, "halves");
-  free(x);
-  weir_cuda_free(cuda);
 }
 
 /* A message of the wrong kind, or with what would not stay finite. */
 Test(parity_units, malformed_messages_change_nothing) {
   enum { LENGTH = 1000, HARMS = 16 + 3 };
   static const float bad[] = {NAN, INFINITY, -INFINITY};
-  weir_cuda *cuda = open_cuda(0, 0);
+  OPENED weir_cuda *cuda = open_cuda(0, 0);
   float x[LENGTH];
   float got[LENGTH];
   size_t offset[TENSORS + 1];
   weir_layout layout = spread(LENGTH, offset);
   must(weir_cuda_reserve_tensors(cuda, &layout));
-  for (size_t i = 0; i < LENGTH; i++) {
-    x[i] = (float)i;
-  }
+  for (size_t i = 0; i < LENGTH; i++) x[i] = (float)i;
   for (size_t k = 0; k < KINDS; k++) {
     uint32_t codec = kinds[k].codec;
     size_t bytes = weir_codecs[kinds[k].codec]->bound(&layout, kinds[k].cr);
-    uint8_t *message = array(bytes, 1);
+    FREED uint8_t *message = array(bytes, 1);
     for (int harm = 0; harm < HARMS; harm++) {
       must(weir_codecs[kinds[k].codec]->encode(NULL, x, &layout, kinds[k].cr, 1, message, bytes,
                                                &bytes));
@@ -208,22 +184,18 @@ Test(parity_units, malformed_messages_change_nothing) {
       } else {
         memcpy(message + bytes - 2, &(uint16_t){0x7c00}, 2);
       }
-      device_buffer dm = put(cuda, message, bytes, 1);
-      device_buffer dt = put(cuda, x, sizeof x, 0);
+      LENT device_buffer dm = put(cuda, message, bytes, 1);
+      LENT device_buffer dt = put(cuda, x, sizeof x, 0);
       must(weir_cuda_decode(cuda, codec, dm.data, bytes, &layout, kinds[k].cr, dt.data, true));
       cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "kind %zu, harm %d", k, harm);
       get(cuda, got, dt, sizeof got);
       same_floats(got, x, LENGTH, "unchanged");
-      weir_cuda_release(cuda, dm.block);
-      weir_cuda_release(cuda, dt.block);
     }
-    free(message);
   }
-  weir_cuda_free(cuda);
 }
 
 Test(parity_units, errors_are_told_at_once) {
-  weir_cuda *cuda = open_cuda(0, 0);
+  OPENED weir_cuda *cuda = open_cuda(0, 0);
   size_t offset[TENSORS + 1];
   size_t other[3] = {0, 500, 1000};
   size_t huge[2] = {0, (size_t)UINT32_MAX + 1};
@@ -255,5 +227,4 @@ Test(parity_units, errors_are_told_at_once) {
                  wanted);
   }
   must(weir_cuda_wait(cuda));
-  weir_cuda_free(cuda);
 }

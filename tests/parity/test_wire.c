@@ -16,16 +16,14 @@ static void draw_indices(weir_rng *rng, size_t n, size_t k, int how, uint32_t *i
 static weir_status check_read(weir_cuda *cuda, const uint8_t *message, size_t bytes, size_t n,
                               const char *what) {
   size_t k = 0;
-  uint32_t *index = array(n, sizeof *index);
-  float *value = array(n, sizeof *value);
-  float *wanted = array(n, sizeof *wanted);
+  FREED uint32_t *index = array(n, sizeof *index);
+  FREED float *value = array(n, sizeof *value);
+  FREED float *wanted = array(n, sizeof *wanted);
   device_buffer dm = put(cuda, message, bytes, 0);
   weir_status status = weir_wire_decode(message, bytes, n, index, value, n, &k);
   for (int add = 0; add < 2; add++) {
-    for (size_t i = 0; i < n; i++) {
-      wanted[i] = add ? 0.5F * (float)i : -1.0F;
-    }
-    device_buffer dt = put(cuda, wanted, n * sizeof *wanted, 4);
+    for (size_t i = 0; i < n; i++) wanted[i] = add ? 0.5F * (float)i : -1.0F;
+    LENT device_buffer dt = put(cuda, wanted, n * sizeof *wanted, 4);
     weir_status queued = weir_cuda_wire_decode_to(cuda, dm.data, bytes, n, dt.data, add);
     weir_status seen = weir_cuda_wait(cuda);
     cr_assert_eq(queued == WEIR_OK ? seen : queued, status, "%s: placed with %d", what, (int)seen);
@@ -35,12 +33,8 @@ static weir_status check_read(weir_cuda *cuda, const uint8_t *message, size_t by
                : weir_wire_decode_dense(NULL, message, bytes, n, wanted));
     }
     same_floats(value, wanted, n, what);
-    weir_cuda_release(cuda, dt.block);
   }
   weir_cuda_release(cuda, dm.block);
-  free(index);
-  free(value);
-  free(wanted);
   return status;
 }
 
@@ -49,18 +43,16 @@ static void check(weir_cuda *cuda, const uint32_t *index, const float *value, si
   size_t room = weir_cuda_wire_bound(n, k, format);
   size_t wanted_bytes = 0;
   uint64_t bytes = 0;
-  uint8_t *got = array(room, 1);
-  uint8_t *wanted = array(room, 1);
-  float *error = array(k, sizeof *error);
-  float *wanted_error = array(k, sizeof *wanted_error);
-  for (size_t i = 0; i < k; i++) {
-    error[i] = wanted_error[i] = 1e-3F * (float)i;
-  }
-  device_buffer di = put(cuda, index, k * sizeof *index, 4);
-  device_buffer dv = put(cuda, value, (value != NULL ? k : 0) * sizeof *value, 8);
-  device_buffer de = put(cuda, error, k * sizeof *error, 4);
-  device_buffer dm = take(cuda, room, 4);
-  device_buffer db = take(cuda, sizeof bytes, 0);
+  FREED uint8_t *got = array(room, 1);
+  FREED uint8_t *wanted = array(room, 1);
+  FREED float *error = array(k, sizeof *error);
+  FREED float *wanted_error = array(k, sizeof *wanted_error);
+  for (size_t i = 0; i < k; i++) error[i] = wanted_error[i] = 1e-3F * (float)i;
+  LENT device_buffer di = put(cuda, index, k * sizeof *index, 4);
+  LENT device_buffer dv = put(cuda, value, (value != NULL ? k : 0) * sizeof *value, 8);
+  LENT device_buffer de = put(cuda, error, k * sizeof *error, 4);
+  LENT device_buffer dm = take(cuda, room, 4);
+  LENT device_buffer db = take(cuda, sizeof bytes, 0);
   must(weir_cuda_wire_encode(cuda, n, di.data, value != NULL ? dv.data : NULL, k, format, dm.data,
                              room, db.data, de.data));
   must(weir_wire_encode(n, index, value, k, format, wanted, room, &wanted_bytes, wanted_error));
@@ -74,30 +66,18 @@ static void check(weir_cuda *cuda, const uint32_t *index, const float *value, si
   }
   get(cuda, error, de, k * sizeof *error);
   same_floats(error, wanted_error, k, "what values lose");
-  if (value != NULL) {
-    cr_assert_eq(check_read(cuda, wanted, wanted_bytes, n, "a message"), WEIR_OK);
-  }
+  if (value != NULL) cr_assert_eq(check_read(cuda, wanted, wanted_bytes, n, "a message"), WEIR_OK);
   *kind = got[12];
-  weir_cuda_release(cuda, di.block);
-  weir_cuda_release(cuda, dv.block);
-  weir_cuda_release(cuda, de.block);
-  weir_cuda_release(cuda, dm.block);
-  weir_cuda_release(cuda, db.block);
-  free(got);
-  free(wanted);
-  free(error);
-  free(wanted_error);
 }
 
 Test(parity_wire, messages_are_equal) {
   static const size_t shapes[][2] = {{0, 0},      {1, 1},       {5, 2}, {5, 5}, {1000, 10},
                                      {1000, 400}, {4097, 4097}, {N, 0}, {N, 1}, {N, 4096},
                                      {N, 4097},   {N, 3000},    {N, K}};
-  weir_cuda *cuda = open_cuda(N, K);
-  weir_rng rng;
-  weir_rng_seed(&rng, 71);
-  uint32_t *index = array(K, sizeof *index);
-  float *value = array(K, sizeof *value);
+  OPENED weir_cuda *cuda = open_cuda(N, K);
+  weir_rng rng = weir_rng_of(71);
+  FREED uint32_t *index = array(K, sizeof *index);
+  FREED float *value = array(K, sizeof *value);
   size_t seen[3] = {0};
   for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
     for (int how = 0; how < 3; how++) {
@@ -115,9 +95,6 @@ Test(parity_wire, messages_are_equal) {
   }
   cr_assert(seen[0] > 0 && seen[1] > 0 && seen[2] > 0, "lists: %zu, %zu, %zu", seen[0], seen[1],
             seen[2]);
-  free(index);
-  free(value);
-  weir_cuda_free(cuda);
 }
 
 /* A message with this list, whatever would be shortest, and values of random bits. */
@@ -130,9 +107,7 @@ static size_t make_message(weir_rng *rng, size_t n, const uint32_t *index, size_
   memcpy(out, "WRM1", 4);
   weir_index_write(code, n, index, k, out + sizeof head);
   size_t bytes = sizeof head + code.bytes;
-  for (size_t i = 0; i < k * value_bytes[values]; i++) {
-    out[bytes++] = (uint8_t)weir_rng_next(rng);
-  }
+  for (size_t i = 0; i < k * value_bytes[values]; i++) out[bytes++] = (uint8_t)weir_rng_next(rng);
   return bytes;
 }
 
@@ -145,11 +120,10 @@ static weir_index_code elias_code(size_t n, size_t k, unsigned shift) {
 /* From one index to one in ten, spread and clustered at either end: fields of many widths, which
  * lie across words, and buckets of many indices. */
 Test(parity_wire, elias_lists_are_read) {
-  weir_cuda *cuda = open_cuda(N, K);
-  weir_rng rng;
-  weir_rng_seed(&rng, 72);
-  uint32_t *index = array(K, sizeof *index);
-  uint8_t *message = array(WEIR_WIRE_HEADER + 8 * (size_t)K, 1);
+  OPENED weir_cuda *cuda = open_cuda(N, K);
+  weir_rng rng = weir_rng_of(72);
+  FREED uint32_t *index = array(K, sizeof *index);
+  FREED uint8_t *message = array(WEIR_WIRE_HEADER + 8 * (size_t)K, 1);
   bool seen[32] = {0};
   unsigned kinds = 0;
   for (size_t k = K; k > 0; k = k > 8 ? 2 * k / 3 : k - 1) {
@@ -165,18 +139,15 @@ Test(parity_wire, elias_lists_are_read) {
     seen[code.shift] = true;
   }
   cr_assert(seen[3] && seen[16] && kinds >= 12, "%u parameters", kinds);
-  free(index);
-  free(message);
-  weir_cuda_free(cuda);
 }
 
 /* Bits turned over, bytes cut off and added, in all kinds of lists: both sides agree on which
  * messages are good, and on what those say. */
 Test(parity_wire, harmed_messages_are_told_apart) {
   enum { LENGTH = 3000, MOST = 500, ROUNDS = 900 };
-  weir_cuda *cuda = open_cuda(4 * LENGTH, LENGTH); /* room for lists that are not the shortest */
-  weir_rng rng;
-  weir_rng_seed(&rng, 73);
+  OPENED weir_cuda *cuda =
+      open_cuda(4 * LENGTH, LENGTH); /* room for lists that are not the shortest */
+  weir_rng rng = weir_rng_of(73);
   uint32_t index[MOST];
   uint8_t message[WEIR_WIRE_HEADER + 12 * MOST + 8];
   size_t accepted = 0;
@@ -198,28 +169,23 @@ Test(parity_wire, harmed_messages_are_told_apart) {
       size_t reach = weir_rng_below(&rng, 3) == 0 ? WEIR_WIRE_HEADER : bytes;
       message[weir_rng_below(&rng, reach)] ^= (uint8_t)(1U << weir_rng_below(&rng, 8));
     }
-    if (weir_rng_below(&rng, 4) == 0) {
-      bytes = bytes + weir_rng_below(&rng, 9) - 4;
-    }
+    if (weir_rng_below(&rng, 4) == 0) bytes = bytes + weir_rng_below(&rng, 9) - 4;
     accepted += check_read(cuda, message, bytes, n, "a harmed message") == WEIR_OK;
   }
   cr_assert(accepted > ROUNDS / 10 && accepted < ROUNDS / 10 * 9, "%zu of %d accepted", accepted,
             ROUNDS);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_wire, errors_of_reading_are_told) {
   enum { LENGTH = 8000, KEPT = 20 };
-  weir_cuda *cuda = open_cuda(LENGTH, KEPT);
+  OPENED weir_cuda *cuda = open_cuda(LENGTH, KEPT);
   uint8_t message[WEIR_WIRE_HEADER + LENGTH] = {0};
   uint32_t index[KEPT + 1] = {0};
   float value[KEPT + 1] = {0};
   float to[LENGTH] = {0};
   size_t bytes = 0;
-  for (uint32_t i = 0; i < KEPT; i++) {
-    index[i] = LENGTH / KEPT * (i + 1) - 1;
-  }
-  device_buffer dt = put(cuda, to, sizeof to, 0);
+  for (uint32_t i = 0; i < KEPT; i++) index[i] = LENGTH / KEPT * (i + 1) - 1;
+  LENT device_buffer dt = put(cuda, to, sizeof to, 0);
   /* One more than there is room for, a message without values, one of more elements. */
   for (int how = 0; how < 3; how++) {
     index[KEPT - 1] = how == 0 ? LENGTH - 2 : LENGTH - 1;
@@ -227,14 +193,12 @@ Test(parity_wire, errors_of_reading_are_told) {
     must(weir_wire_encode(how == 2 ? LENGTH + 1 : LENGTH, index, how == 1 ? NULL : value,
                           how == 0 ? KEPT + 1 : KEPT, WEIR_WIRE_PAPER, message, sizeof message,
                           &bytes, NULL));
-    device_buffer dm = put(cuda, message, bytes, 0);
+    LENT device_buffer dm = put(cuda, message, bytes, 0);
     must(weir_cuda_wire_decode_to(cuda, dm.data, bytes, LENGTH, dt.data, true));
     cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "case %d", how);
-    weir_cuda_release(cuda, dm.block);
   }
   /* Elias-Fano lists that are well formed, but not the shortest; on the host, too. */
-  weir_rng rng;
-  weir_rng_seed(&rng, 74);
+  weir_rng rng = weir_rng_of(74);
   weir_index_code code = weir_index_choose(LENGTH, KEPT, true);
   device_buffer dm = take(cuda, sizeof message, 0);
   for (unsigned shift = code.shift - 1; shift <= code.shift + 1; shift++) {
@@ -252,13 +216,11 @@ Test(parity_wire, errors_of_reading_are_told) {
   cr_assert_eq(weir_cuda_wire_decode_to(cuda, dm.data, 100, LENGTH + 1, dt.data, true),
                WEIR_E_STATE);
   weir_cuda_release(cuda, dm.block);
-  weir_cuda_release(cuda, dt.block);
-  weir_cuda_free(cuda);
 }
 
 Test(parity_wire, errors_are_told) {
   enum { LENGTH = 1000, KEPT = 20 };
-  weir_cuda *cuda = open_cuda(LENGTH, KEPT);
+  OPENED weir_cuda *cuda = open_cuda(LENGTH, KEPT);
   uint32_t index[KEPT];
   size_t room = weir_cuda_wire_bound(LENGTH, KEPT, WEIR_WIRE_AUTO_FP32);
   device_buffer dm = take(cuda, room, 0);
@@ -268,16 +230,13 @@ Test(parity_wire, errors_are_told) {
     uint32_t value;
   } harm[] = {{KEPT - 1, LENGTH}, {5, 4}, {0, 7}, {KEPT - 1, 0}, {KEPT - 1, UINT32_MAX}};
   for (size_t h = 0; h < sizeof harm / sizeof harm[0]; h++) {
-    for (uint32_t i = 0; i < KEPT; i++) {
-      index[i] = i;
-    }
+    for (uint32_t i = 0; i < KEPT; i++) index[i] = i;
     index[harm[h].at] = harm[h].value;
-    device_buffer di = put(cuda, index, sizeof index, 0);
+    LENT device_buffer di = put(cuda, index, sizeof index, 0);
     must(weir_cuda_wire_encode(cuda, LENGTH, di.data, di.data, KEPT, WEIR_WIRE_AUTO_FP32, dm.data,
                                room, db.data, NULL));
     cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "harm %zu", h);
     must(weir_cuda_wait(cuda));
-    weir_cuda_release(cuda, di.block);
   }
   cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, KEPT, WEIR_WIRE_AUTO_FP32, dm.data,
                                      room - 1, db.data, NULL),
@@ -297,5 +256,4 @@ Test(parity_wire, errors_are_told) {
   weir_cuda_release(cuda, dm.block);
   weir_cuda_release(cuda, db.block);
   must(weir_cuda_wait(cuda));
-  weir_cuda_free(cuda);
 }

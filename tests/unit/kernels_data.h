@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../held.h"
 #include "base/base.h"
 
 enum { SHAPES = 12 };
@@ -39,18 +40,14 @@ static inline float shape_value(weir_rng *rng, int shape, size_t i, size_t n) {
 }
 
 static inline void fill_shape(weir_rng *rng, int shape, float *x, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    x[i] = shape_value(rng, shape, i, n);
-  }
+  for (size_t i = 0; i < n; i++) x[i] = shape_value(rng, shape, i, n);
 }
 
 /* k different indices out of n, ascending (selection sampling: each list equally likely). */
 static inline void random_indices(weir_rng *rng, size_t n, size_t k, uint32_t *index) {
   size_t taken = 0;
   for (size_t i = 0; i < n && taken < k; i++) {
-    if (weir_rng_below(rng, n - i) < k - taken) {
-      index[taken++] = (uint32_t)i;
-    }
+    if (weir_rng_below(rng, n - i) < k - taken) index[taken++] = (uint32_t)i;
   }
 }
 

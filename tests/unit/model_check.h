@@ -55,8 +55,7 @@ static inline void check_gradient(weir_model *m, const weir_batch *batch, defini
 
 /* Moves every parameter off what it was initialised to. */
 static inline void stir(weir_model *m, uint64_t seed, double deviation) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < m->parameters; i++)
     m->parameter[i] += (float)(deviation * weir_rng_normal(&rng));
 }

@@ -23,7 +23,7 @@ typedef struct stream {
 
 static inline stream start(uint64_t seed, double latency, double rate) {
   stream s = {.latency = latency, .rate = rate};
-  weir_rng_seed(&s.rng, seed);
+  s.rng = weir_rng_of(seed);
   cr_assert_eq(weir_netmon_create(&s.monitor, NULL), WEIR_OK);
   return s;
 }

@@ -23,6 +23,7 @@
 
 #include <stdlib.h>
 
+#include "../held.h"
 #include "base/base.h"
 #include "synod_world.h"
 
@@ -390,12 +391,12 @@ static void walk(search *e, const world *begin) {
 }
 
 static void explore_with(inquiry *q, uint8_t proposers) {
-  search *e = calloc(1, sizeof *e);
-  world *w = calloc(1, sizeof *w);
+  FREED search *e = calloc(1, sizeof *e);
+  FREED world *w = calloc(1, sizeof *w);
   cr_assert(e != NULL && w != NULL);
   e->q = q;
   e->proposers = proposers;
-  weir_rng_seed(&e->rng, q->seed);
+  e->rng = weir_rng_of(q->seed);
   make_orders(q->size);
   for (int r = 0; r < q->size; r++) {
     weir_synod_begin(&w->rank[r], r, q->size);
@@ -407,8 +408,6 @@ static void explore_with(inquiry *q, uint8_t proposers) {
   else if (look(e, w))
     visit(e, w);
   free(e->seen.slot);
-  free(e);
-  free(w);
 }
 
 static int count_of(unsigned set) { return __builtin_popcount(set); }

@@ -1,7 +1,6 @@
 /* Structs of callers whose header is older, or newer, than the library. */
 #include <criterion/criterion.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <weir/launch.h>
 #include <weir/weir.h>

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "controller/table.h"
 #include "plan_files.h"
 

@@ -44,8 +44,7 @@ Test(cache_wire, no_bit_of_a_word_may_change) {
 /* An index that does not fit 32 bits must not come out as one that does. */
 Test(cache_wire, noise_is_no_word) {
   cache_message got;
-  weir_rng rng;
-  weir_rng_seed(&rng, 7);
+  weir_rng rng = weir_rng_of(7);
   for (int i = 0; i < 100000; i++) {
     uint64_t noise[sizeof(cache_word) / 8];
     cache_word word;

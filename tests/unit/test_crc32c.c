@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
+#include "../held.h"
 #include "base/base.h"
 #include "base/crc32c.h"
 
@@ -41,9 +42,8 @@ static uint32_t by_bits(const unsigned char *at, size_t count) {
 
 Test(crc32c, any_length_place_and_division) {
   enum { BYTES = 40000 };
-  unsigned char *data = malloc(BYTES);
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  FREED unsigned char *data = malloc(BYTES);
+  weir_rng rng = weir_rng_of(3);
   for (size_t i = 0; i < BYTES; i++) data[i] = (unsigned char)weir_rng_next(&rng);
   for (int round = 0; round < 400; round++) {
     const size_t begin = weir_rng_below(&rng, 64);
@@ -55,5 +55,4 @@ Test(crc32c, any_length_place_and_division) {
     const uint32_t first = weir_crc32c(0, data + begin, cut);
     cr_assert_eq(weir_crc32c(first, data + begin + cut, count - cut), due);
   }
-  free(data);
 }

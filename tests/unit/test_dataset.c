@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "../held.h"
 #include "lab/trainer.h"
 
 #define TRAIN_IMAGES "train-images-idx3-ubyte.gz"
@@ -210,10 +211,9 @@ Test(dataset, no_place_to_load_into) {
 }
 
 Test(dataset, path_too_long) {
-  char *name = malloc(5001);
+  FREED char *name = malloc(5001);
   memset(name, 'a', 5000);
   name[5000] = 0;
   weir_dataset data;
   cr_assert_eq(weir_dataset_load(&data, name), WEIR_E_INVALID);
-  free(name);
 }

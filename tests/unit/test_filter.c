@@ -2,7 +2,6 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "controller/filter.h"
 
 Test(filter, takes_by_name_and_by_size) {

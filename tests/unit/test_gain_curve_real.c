@@ -4,7 +4,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "kernels/codec.h"
 #include "lab/demo.h"

@@ -1,9 +1,7 @@
 /* Looking at a message without decoding it: the same verdict as decoding's, and a bound on what it
  * decodes to; and taking what it decodes to off again. */
 #include <criterion/criterion.h>
-#include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -32,8 +30,7 @@ static void drop(void) { weir_codec_context_free(context); }
 TestSuite(check, .init = make, .fini = drop);
 
 static void fill(float *e, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < N; i++) e[i] = (float)weir_rng_normal(&rng);
 }
 
@@ -70,8 +67,7 @@ Test(check, encoders_bound_what_they_decode_to_and_take_it_off) {
 Test(check, encoders_messages_with_wrong_bytes_are_refused_as_when_decoding) {
   float e[N], decoded[N];
   unsigned char message[4 * N + 1024];
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   for (size_t i = 0; i < ENCODERS; i++) {
     const weir_codec *codec = weir_codec_find(encoders[i].codec);
     size_t refused = 0;
@@ -101,8 +97,7 @@ Test(check, kept_elements_are_looked_through) {
                                              WEIR_WIRE_AUTO_BF16, WEIR_WIRE_AUTO_FP16};
   float e[N], decoded[N];
   unsigned char message[8 * N + 1024];
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   for (int round = 0; round < 800; round++) {
     uint32_t index[N];
     float value[N], kept[N];

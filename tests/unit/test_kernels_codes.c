@@ -40,16 +40,13 @@ Test(kernels_codes, an_element_goes_up_where_it_lies_above_its_draw) {
   static float x[N];
   static double place[N], draw[N];
   static uint8_t code[N + 1], packed[N / 2 + 5];
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   for (size_t c = 0; c < 25; c++) {
     const double scale = ldexp(1.0, exponents[c / 5]);
     const uint32_t key = keys[c % 5];
     const weir_grid grid = {
         .step = (float)scale, .inverse = (float)(1.0 / scale), .top = (uint8_t)CODES};
-    for (size_t i = 0; i < N; i++) {
-      draw[i] = fill_at_draws(&rng, key, scale, CODES, x, place, i);
-    }
+    for (size_t i = 0; i < N; i++) draw[i] = fill_at_draws(&rng, key, scale, CODES, x, place, i);
     for (int v = 0; v < VERSIONS; v++) {
       if (version(v) == NULL) continue;
       code[N] = packed[(N + 7) / 8 * 4] = 0xa5;
@@ -101,8 +98,7 @@ Test(kernels_codes, the_nearest_code_is_taken) {
 Test(kernels_codes, packed_from_the_lowest_bit_up_and_back) {
   enum { GROUPS = 41 };
   static uint8_t code[8 * GROUPS + 1], packed[8 * GROUPS + 1], back[8 * GROUPS + 1];
-  weir_rng rng;
-  weir_rng_seed(&rng, 4);
+  weir_rng rng = weir_rng_of(4);
   for (unsigned bits = 1; bits <= 8; bits++)
     for (size_t groups = 0; groups <= GROUPS; groups++)
       for (int v = 0; v < VERSIONS; v++) {
@@ -197,8 +193,7 @@ static void compare(const weir_cpu_ops *cpu) {
   static float memory[MOST + 4];
   static uint8_t codes[MOST + 8];
   if (cpu == NULL) return;
-  weir_rng rng;
-  weir_rng_seed(&rng, 5);
+  weir_rng rng = weir_rng_of(5);
   for (int round = 0; round < 6000; round++) {
     const size_t n = weir_rng_below(&rng, round % 10 ? 200 : MOST);
     const size_t shift = weir_rng_below(&rng, 4);

@@ -56,8 +56,7 @@ static bool selects(const weir_codec *codec) {
 /* --- what is not finite ---------------------------------------------------------------------- */
 
 static void poison(float bad, int where) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   fill_shape(&rng, 1, values, LONG);
   for (size_t i = 0; i < LONG; i++)
     if ((where == 0 && i == 0) || (where == 1 && i == LONG / 2) || (where == 2 && i == LONG - 1) ||
@@ -268,8 +267,7 @@ static void check_place(const weir_codec *codec, weir_codec_context *c, size_t n
 Test(kernels_edges, every_alignment) {
   static const size_t sizes[] = {1, 15, 16, 17, 1000, LONG};
   weir_codec_context *c = context();
-  weir_rng rng;
-  weir_rng_seed(&rng, 4);
+  weir_rng rng = weir_rng_of(4);
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
     for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
       fill_shape(&rng, 0, values, sizes[s]);

@@ -1,7 +1,6 @@
 /* Encoders, all of them alike: the same bytes from every version, exact lengths, bounded errors,
  * and decoders that take any bytes. */
 #include <criterion/criterion.h>
-#include <float.h>
 
 #include "kernels/codec.h"
 #include "kernels/cpu/cpu.h"
@@ -82,9 +81,7 @@ static void check_decoded(fixture *f, size_t arm, const weir_layout *layout, siz
                           const char *what) {
   const weir_codec *codec = weir_codecs[arms[arm].codec];
   size_t n = layout->offset[layout->tensors];
-  for (size_t i = 0; i < n; i++) {
-    f->sum[i] = (float)i;
-  }
+  for (size_t i = 0; i < n; i++) f->sum[i] = (float)i;
   f->got[n] = f->sum[n] = 77.0F;
   cr_assert_eq(codec->decode(f->context, f->message + 1, bytes, layout, f->got, false), WEIR_OK);
   cr_assert_eq(codec->decode(f->context, f->message + 1, bytes, layout, f->sum, true), WEIR_OK);
@@ -107,12 +104,9 @@ static void check_decoded(fixture *f, size_t arm, const weir_layout *layout, siz
 }
 
 static void check_version(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   fixture f = create();
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   for (size_t s = 0; s < SIZES; s++) {
     size_t offset[TENSORS + 1];
     lay(sizes[s], offset);
@@ -147,8 +141,7 @@ Test(kernels_encode, decoded_alike_by_all_versions) {
   size_t offset[TENSORS + 1];
   lay(1000, offset);
   weir_layout layout = {TENSORS, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 12);
+  weir_rng rng = weir_rng_of(12);
   for (size_t arm = 0; arm < ARMS; arm++) {
     const weir_codec *codec = weir_codecs[arms[arm].codec];
     fill_shape(&rng, 1, f.e, 1000);
@@ -156,9 +149,7 @@ Test(kernels_encode, decoded_alike_by_all_versions) {
     weir_cpu_force(&weir_cpu_scalar);
     cr_assert_eq(codec->decode(f.context, f.message, bytes, &layout, f.got, false), WEIR_OK);
     for (size_t v = 0; v < 2; v++) {
-      if (version[v] == NULL) {
-        continue;
-      }
+      if (version[v] == NULL) continue;
       weir_cpu_force(version[v]);
       cr_assert_eq(codec->decode(f.context, f.message, bytes, &layout, f.sum, false), WEIR_OK);
       cr_assert(memcmp(f.got, f.sum, 1000 * sizeof(float)) == 0, "%s %s", version[v]->name,
@@ -206,18 +197,14 @@ Test(kernels_encode, refuses_what_it_cannot_do) {
 static weir_status take(fixture *f, const weir_codec *codec, const uint8_t *bytes, size_t length,
                         const weir_layout *layout) {
   size_t n = layout->offset[layout->tensors];
-  uint8_t *copy = malloc(length > 0 ? length : 1); /* its end is the sanitizer's */
+  FREED uint8_t *copy = malloc(length > 0 ? length : 1); /* its end is the sanitizer's */
   memcpy(copy, bytes, length);
-  for (size_t i = 0; i <= n; i++) {
-    f->got[i] = 3.0F;
-  }
+  for (size_t i = 0; i <= n; i++) f->got[i] = 3.0F;
   weir_status status = codec->decode(f->context, copy, length, layout, f->got, false);
-  free(copy);
   cr_assert(status == WEIR_OK || status == WEIR_E_PROTOCOL);
   cr_assert(f->got[n] == 3.0F);
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < n; i++)
     cr_assert(status == WEIR_OK ? isfinite(f->got[i]) : f->got[i] == 3.0F, "%s", codec->name);
-  }
   return status;
 }
 
@@ -226,8 +213,7 @@ Test(kernels_encode, truncated_and_lengthened) {
   size_t offset[TENSORS + 1];
   lay(129, offset);
   weir_layout layout = {TENSORS, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 13);
+  weir_rng rng = weir_rng_of(13);
   fill_shape(&rng, 0, f.e, 129);
   for (size_t arm = 0; arm < ARMS; arm++) {
     const weir_codec *codec = weir_codecs[arms[arm].codec];
@@ -248,8 +234,7 @@ Test(kernels_encode, mutated) {
   size_t offset[TENSORS + 1];
   lay(300, offset);
   weir_layout layout = {TENSORS, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 14);
+  weir_rng rng = weir_rng_of(14);
   fill_shape(&rng, 1, f.e, 300);
   for (size_t arm = 0; arm < ARMS; arm++) {
     const weir_codec *codec = weir_codecs[arms[arm].codec];
@@ -272,9 +257,7 @@ Test(kernels_encode, scales_that_are_no_numbers_are_refused) {
   size_t offset[2] = {0, 64};
   weir_layout layout = {1, offset};
   static const float bad[] = {NAN, INFINITY, -INFINITY};
-  for (size_t i = 0; i < 64; i++) {
-    f.e[i] = (float)i - 31.0F;
-  }
+  for (size_t i = 0; i < 64; i++) f.e[i] = (float)i - 31.0F;
   for (size_t arm = 1; arm < ARMS; arm++) {
     const weir_codec *codec = weir_codecs[arms[arm].codec];
     size_t bytes = encode(&f, arm, &layout, 1, f.message);
@@ -296,8 +279,7 @@ Test(kernels_encode, residuals_stay_bounded) {
   static const int shapes[] = {0, 1, 8, 9}; /* gaussian, laplace, mostly zero, few values */
   size_t offset[2] = {0, N};
   weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 15);
+  weir_rng rng = weir_rng_of(15);
   static float g[N], r[N];
   for (size_t s = 0; s < 4; s++) {
     for (size_t arm = 0; arm < ARMS; arm++) {

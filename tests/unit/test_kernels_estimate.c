@@ -17,9 +17,7 @@ static weir_codec_context *context(void) {
 
 static double energy(const uint32_t *index, size_t k) {
   double sum = 0.0;
-  for (size_t i = 0; i < k; i++) {
-    sum += (double)e[index[i]] * (double)e[index[i]];
-  }
+  for (size_t i = 0; i < k; i++) sum += (double)e[index[i]] * (double)e[index[i]];
   return sum;
 }
 
@@ -55,8 +53,7 @@ Test(kernels_estimate, exactly_k_on_every_input) {
   static const size_t sizes[] = {0, 1, 2, 127, 128, 129, 1000, 100003};
   static const double ratios[] = {0.001, 0.01, 0.1, 0.3, 1.0};
   weir_codec_context *c = context();
-  weir_rng rng;
-  weir_rng_seed(&rng, 41);
+  weir_rng rng = weir_rng_of(41);
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
     size_t n = sizes[s];
     size_t offset[5] = {0, n / 2, n / 2, n - n / 9, n};
@@ -86,8 +83,7 @@ Test(kernels_estimate, nearly_as_good_as_the_largest) {
   weir_codec_context *c = context();
   size_t offset[2] = {0, LONG};
   weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 42);
+  weir_rng rng = weir_rng_of(42);
   for (int kind = 0; kind < 4; kind++) {
     if (kind < 3) {
       fill_shape(&rng, kind, e, LONG);
@@ -117,9 +113,7 @@ static void select_by_the_rule(size_t n, size_t k, uint32_t *out, bool *filled) 
   static float sample[LEAST];
   cr_assert_lt(n / 100, LEAST);
   weir_sample(e, n, LEAST, sample);
-  for (size_t i = 0; i < LEAST; i++) {
-    sample[i] = fabsf(sample[i]);
-  }
+  for (size_t i = 0; i < LEAST; i++) sample[i] = fabsf(sample[i]);
   qsort(sample, LEAST, sizeof *sample, descending);
   const double share = (double)k / (double)n * LEAST;
   const float high = sample[(size_t)ceil(share) - 1];
@@ -154,8 +148,7 @@ Test(kernels_estimate, dgc_selects_by_its_rule) {
   const weir_layout layout = {1, offset};
   static uint32_t wanted[N];
   size_t ways[2] = {0, 0};
-  weir_rng rng;
-  weir_rng_seed(&rng, 43);
+  weir_rng rng = weir_rng_of(43);
   for (int i = 0; i < 4 * TRIES; i++) {
     const int kind = i % 4;
     const double cr = i / 4 % 2 == 0 ? 0.01 : 0.1;
@@ -218,9 +211,7 @@ Test(kernels_estimate, dgc_notices_one_too_few) {
 static weir_sidco_moments moments_of_gamma(double shape, double scale) {
   /* E ln x = psi(shape) + ln scale; psi by its asymptotic series after recurrence. */
   double psi = 0.0, x = shape;
-  for (; x < 20.0; x += 1.0) {
-    psi -= 1.0 / x;
-  }
+  for (; x < 20.0; x += 1.0) psi -= 1.0 / x;
   psi += log(x) - 1 / (2 * x) - 1 / (12 * x * x) + 1 / (120 * pow(x, 4));
   return (weir_sidco_moments){shape * scale, shape * scale * scale, psi + log(scale)};
 }
@@ -252,9 +243,7 @@ Test(kernels_estimate, fits_give_their_distributions_quantiles) {
 
 static size_t reaching(double threshold) {
   size_t count = 0;
-  for (size_t i = 0; i < LONG; i++) {
-    count += fabs((double)e[i]) >= threshold;
-  }
+  for (size_t i = 0; i < LONG; i++) count += fabs((double)e[i]) >= threshold;
   return count;
 }
 
@@ -279,8 +268,7 @@ static double staged_exponential(double share, double *before) {
 
 Test(kernels_estimate, sidco_thresholds_come_near_k) {
   weir_codec_context *c = context();
-  weir_rng rng;
-  weir_rng_seed(&rng, 43);
+  weir_rng rng = weir_rng_of(43);
   for (int shape = 0; shape < 2; shape++) {
     fill_shape(&rng, shape, e, LONG);
     for (double cr = 0.001; cr < 0.2; cr *= 10) {
@@ -310,8 +298,7 @@ Test(kernels_estimate, sidco_fills_up_by_its_rule) {
   weir_codec_context *c = context();
   const size_t offset[2] = {0, LONG};
   size_t fills = 0;
-  weir_rng rng;
-  weir_rng_seed(&rng, 44);
+  weir_rng rng = weir_rng_of(44);
   for (size_t i = 0; i < LONG; i++) e[i] = (float)(weir_rng_uniform(&rng) - 0.5);
   for (double cr = 0.003; cr < 0.2; cr *= 1.7) {
     const size_t kept = (size_t)(cr * LONG);
@@ -356,9 +343,8 @@ Test(kernels_estimate, randomk_draws_exactly_k_from_the_seed) {
       cr_assert_eq(codec->draw(c, &layout, cr, s, index_of, kept, &k), WEIR_OK);
       cr_assert_eq(codec->draw(c, &layout, cr, s, exact, kept, &again), WEIR_OK);
       cr_assert(k == kept && again == kept && memcmp(index_of, exact, 4 * k) == 0);
-      for (size_t i = 0; i < k; i++) {
+      for (size_t i = 0; i < k; i++)
         cr_assert(index_of[i] < sizes[s] && (i == 0 || index_of[i] > index_of[i - 1]));
-      }
       if (kept > 0) {
         cr_assert_eq(codec->draw(c, &layout, cr, s, exact, kept - 1, &again), WEIR_E_CAPACITY);
         cr_assert_eq(again, 0);
@@ -383,9 +369,7 @@ Test(kernels_estimate, randomk_draws_every_set_alike) {
       cr_assert_eq(weir_codecs[WEIR_CODEC_RANDOMK]->draw(c, &layout, (double)kept / 6, seed,
                                                          index_of, 6, &k),
                    WEIR_OK);
-      for (size_t i = 0; i < k; i++) {
-        set |= (size_t)1 << index_of[i];
-      }
+      for (size_t i = 0; i < k; i++) set |= (size_t)1 << index_of[i];
       seen[set]++;
     }
     for (size_t set = 0; set < 64; set++) {

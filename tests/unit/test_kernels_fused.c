@@ -47,26 +47,20 @@ static void check(weir_codec_context *context, const weir_layout *layout, double
 static void check_all(const weir_cpu_ops *cpu) {
   static const size_t sizes[] = {0, 1, 17, 5003, 40000, MOST};
   static const double ratios[] = {0.001, 0.01, 0.1, 0.35, 1.0};
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   weir_cpu_force(cpu);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  weir_rng rng;
-  weir_rng_seed(&rng, 51);
+  weir_rng rng = weir_rng_of(51);
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
     size_t n = sizes[s];
     size_t offset[6] = {0, n / 7, n / 7, n / 2, n / 2 + (n > 2), n};
     weir_layout layout = {5, offset};
     for (int shape = 0; shape < SHAPES; shape++) {
       fill_shape(&rng, shape, g, n);
-      for (size_t i = 0; i < n; i++) {
-        r[i] = shape % 2 ? 0.0F : (float)weir_rng_normal(&rng) * 0.3F;
-      }
-      for (size_t c = 0; c < sizeof ratios / sizeof ratios[0]; c++) {
+      for (size_t i = 0; i < n; i++) r[i] = shape % 2 ? 0.0F : (float)weir_rng_normal(&rng) * 0.3F;
+      for (size_t c = 0; c < sizeof ratios / sizeof ratios[0]; c++)
         check(context, &layout, ratios[c], shape_name(shape));
-      }
     }
   }
   weir_codec_context_free(context);
@@ -139,8 +133,7 @@ Test(kernels_fused, lists_that_do_not_fit_are_left) {
 Test(kernels_fused, residuals_that_cancel) {
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  weir_rng rng;
-  weir_rng_seed(&rng, 52);
+  weir_rng rng = weir_rng_of(52);
   size_t offset[3] = {0, 60000, MOST};
   weir_layout layout = {2, offset};
   for (size_t i = 0; i < MOST; i++) {
@@ -180,8 +173,7 @@ Test(kernels_fused, lent_memory_suffices_or_is_left) {
   static float lent[3 * MOST];
   const size_t offset[2] = {0, MOST};
   const weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 53);
+  weir_rng rng = weir_rng_of(53);
   fill_shape(&rng, 0, e, MOST);
   for (size_t i = 0; i < 3; i++) {
     const weir_codec *codec = weir_codecs[codecs[i]];

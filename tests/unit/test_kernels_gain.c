@@ -14,13 +14,9 @@ static int descending(const void *a, const void *b) {
 static double *prefix_energy(const float *e, size_t n) {
   double *prefix = malloc((n + 1) * sizeof *prefix);
   prefix[0] = 0.0;
-  for (size_t i = 0; i < n; i++) {
-    prefix[i + 1] = (double)e[i] * (double)e[i];
-  }
+  for (size_t i = 0; i < n; i++) prefix[i + 1] = (double)e[i] * (double)e[i];
   qsort(prefix + 1, n, sizeof *prefix, descending);
-  for (size_t i = 0; i < n; i++) {
-    prefix[i + 1] += prefix[i];
-  }
+  for (size_t i = 0; i < n; i++) prefix[i + 1] += prefix[i];
   return prefix;
 }
 
@@ -41,24 +37,21 @@ static void check_curve(const weir_gain_curve *curve, const double *prefix, size
 
 Test(kernels_gain, within_one_percent_of_exact) {
   enum { N = 200000 };
-  weir_rng rng;
-  weir_rng_seed(&rng, 17);
-  float *e = malloc(N * sizeof *e);
+  weir_rng rng = weir_rng_of(17);
+  FREED float *e = malloc(N * sizeof *e);
   weir_gain_curve *curve = NULL;
   cr_assert_eq(weir_gain_curve_create(&curve), WEIR_OK);
   for (int shape = 0; shape < SHAPES; shape++) {
     fill_shape(&rng, shape, e, N);
-    double *prefix = prefix_energy(e, N);
+    FREED double *prefix = prefix_energy(e, N);
     weir_gain_curve_fill(curve, e, N, 1);
     /* Gaussian, Laplace and heavy tails within 1 %; the odd shapes within a bin's width in energy;
      * denormals share bins that are wide for them. */
     double relative = shape < 3 ? 0.01 : shape == 6 ? 1.0 : 0.065;
     check_curve(curve, prefix, N, relative, shape_name(shape));
-    free(prefix);
   }
   weir_gain_curve_free(curve);
   weir_gain_curve_free(NULL);
-  free(e);
 }
 
 /* 3, -4, 0, 12: energies 9, 16, 0, 144. */
@@ -90,16 +83,15 @@ Test(kernels_gain, by_hand) {
  * of a million, 97 % of it. */
 Test(kernels_gain, sampling_comes_close) {
   enum { N = 1000000 };
-  weir_rng rng;
-  weir_rng_seed(&rng, 23);
-  float *e = malloc(N * sizeof *e);
+  weir_rng rng = weir_rng_of(23);
+  FREED float *e = malloc(N * sizeof *e);
   weir_gain_curve *curve = NULL;
   cr_assert_eq(weir_gain_curve_create(&curve), WEIR_OK);
   for (int shape = 0; shape < 4; shape++) {
     fill_shape(&rng, shape, e, N);
     if (shape == 3) fill_shape(&rng, 0, e, N);
     for (size_t i = 0; shape == 3 && i < 10; i++) e[99991 * i + 7] = 1800.0F;
-    double *prefix = prefix_energy(e, N);
+    FREED double *prefix = prefix_energy(e, N);
     weir_gain_curve_fill(curve, e, N, 10);
     for (int step = 0; step < 50; step++) {
       const double cr = step == 49 ? 1.0 : ratio_of(step);
@@ -107,24 +99,21 @@ Test(kernels_gain, sampling_comes_close) {
       cr_expect_float_eq(weir_gain_curve_gain(curve, cr), want, 0.01 * want,
                          "%d, cr %g: %g, not %g", shape, cr, weir_gain_curve_gain(curve, cr), want);
     }
-    free(prefix);
   }
   weir_gain_curve_free(curve);
-  free(e);
 }
 
 /* Plans of several groups fill a curve group by group: it is the whole gradient's. */
 Test(kernels_gain, parts_make_the_whole) {
   enum { N = 60000, PARTS = 5 };
   static const size_t ends[PARTS + 1] = {0, 3, 3, 20001, 20004, N};
-  weir_rng rng;
-  weir_rng_seed(&rng, 29);
-  float *e = malloc(N * sizeof *e);
+  weir_rng rng = weir_rng_of(29);
+  FREED float *e = malloc(N * sizeof *e);
   weir_gain_curve *whole = NULL, *parts = NULL;
   cr_assert_eq(weir_gain_curve_create(&whole), WEIR_OK);
   cr_assert_eq(weir_gain_curve_create(&parts), WEIR_OK);
   fill_shape(&rng, 1, e, N);
-  double *prefix = prefix_energy(e, N);
+  FREED double *prefix = prefix_energy(e, N);
   weir_gain_curve_fill(whole, e, N, 1);
   for (size_t stride = 1; stride <= 3; stride += 2) {
     weir_gain_curve_fill(parts, e, ends[1], stride);
@@ -146,6 +135,4 @@ Test(kernels_gain, parts_make_the_whole) {
   cr_expect_float_eq(weir_gain_curve_gain(parts, 0.5), 160.0 / 169.0, 1e-12);
   weir_gain_curve_free(whole);
   weir_gain_curve_free(parts);
-  free(prefix);
-  free(e);
 }

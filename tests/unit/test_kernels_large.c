@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../held.h"
 #include "kernels/codec.h"
-#include "kernels_data.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SLOW = 1 };
@@ -139,7 +139,7 @@ Test(kernels_large, an_encoders_message) {
   cr_assert_eq(bound, 16 + 8 + ((size_t)1 << 28) + 10);
   if (SLOW || !memory_for(bound)) cr_skip_test("needs %zu MiB and a fast build", bound >> 20);
   float *e = map_gradient(), *to = map_tiled();
-  uint8_t *message = malloc(bound);
+  FREED uint8_t *message = malloc(bound);
   size_t bytes = 0;
   cr_assert_eq(codec->encode(NULL, e, &layout, 1.0 / 32, 0, message, bound, &bytes), WEIR_OK);
   cr_assert_eq(bytes, bound);
@@ -152,6 +152,5 @@ Test(kernels_large, an_encoders_message) {
   for (size_t i = (size_t)1 << 31; i < N; i++)
     cr_assert(to[i] == (e[i] < 0.0F ? minus : plus), "element %zu", i);
   cr_assert_eq(codec->decode(NULL, message, bytes - 1, &layout, to, false), WEIR_E_PROTOCOL);
-  free(message);
   (void)munmap(e, N * sizeof *e);
 }

@@ -46,17 +46,13 @@ Test(kernels_passes, variance) {
   weir_ef_accumulate(g, zero, e, 8, &moments);
   cr_expect_eq(weir_variance(&moments, 8), 4.0);
   cr_expect_eq(weir_variance(&moments, 0), 0.0);
-  float *same = malloc(MOST * sizeof *same);
-  float *rest = calloc(MOST, sizeof *rest);
-  for (size_t i = 0; i < MOST; i++) {
-    same[i] = 0.1F;
-  }
+  FREED float *same = malloc(MOST * sizeof *same);
+  FREED float *rest = calloc(MOST, sizeof *rest);
+  for (size_t i = 0; i < MOST; i++) same[i] = 0.1F;
   weir_moments equal = {0};
   weir_ef_accumulate(same, rest, same, MOST, &equal);
   cr_expect_geq(weir_variance(&equal, MOST), 0.0);
   cr_expect_lt(weir_variance(&equal, MOST), 1e-12);
-  free(same);
-  free(rest);
 }
 
 Test(kernels_passes, gather_scatter_scale) {
@@ -90,32 +86,27 @@ Test(kernels_passes, bf16_by_hand) {
     float in[16], back[16];
     float error[16] = {0};
     uint16_t out[16];
-    for (int j = 0; j < 16; j++) {
-      in[j] = from_bits(row[i].in);
-    }
+    for (int j = 0; j < 16; j++) in[j] = from_bits(row[i].in);
     weir_bf16_encode(in, 16, out, error);
     weir_bf16_decode(out, 16, back);
     for (int j = 0; j < 16; j++) {
       cr_assert_eq(out[j], row[i].out, "%08x gave %04x", row[i].in, out[j]);
       cr_assert_eq(to_bits(back[j]), (uint32_t)row[i].out << 16);
-      if (isfinite(in[j])) {
-        cr_assert_eq(error[j] + back[j], in[j]);
-      }
+      if (isfinite(in[j])) cr_assert_eq(error[j] + back[j], in[j]);
     }
   }
 }
 
 static void compare_sums(const weir_cpu_ops *cpu, const float *g, const float *r, size_t n) {
   const weir_cpu_ops *reference = &weir_cpu_scalar;
-  float *e1 = malloc((n + 1) * sizeof *e1);
-  float *e2 = malloc((n + 1) * sizeof *e2);
+  FREED float *e1 = malloc((n + 1) * sizeof *e1);
+  FREED float *e2 = malloc((n + 1) * sizeof *e2);
   weir_moments m1 = {0.5, 0.25, 2};
   weir_moments m2 = m1;
   reference->feed(&(weir_feeding){.g = g, .r = r, .e = e1, .n = n}, &m1);
   cpu->feed(&(weir_feeding){.g = g, .r = r, .e = e2, .n = n}, &m2);
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < n; i++)
     cr_assert(to_bits(e1[i]) == to_bits(e2[i]) || (isnan(e1[i]) && isnan(e2[i])));
-  }
   cr_assert(m1.sum == m2.sum && m1.sum_square == m2.sum_square && m1.nonfinite == m2.nonfinite);
   double s1 = reference->sum_square(g, n);
   double s2 = cpu->sum_square(g, n);
@@ -124,22 +115,20 @@ static void compare_sums(const weir_cpu_ops *cpu, const float *g, const float *r
   reference->abs_sum_max(g, n, &s1, &max1);
   cpu->abs_sum_max(g, n, &s2, &max2);
   cr_assert((s1 == s2 || (isnan(s1) && isnan(s2))) && max1 == max2);
-  free(e1);
-  free(e2);
 }
 
 /* One pass of error feedback in place of r, and with a list of what reaches a floor, which has room
  * for it or not quite. */
 static void compare_feeding(const weir_cpu_ops *cpu, const float *g, const float *r, size_t n,
                             uint32_t bits) {
-  float *e = malloc((n + 1) * sizeof *e);
+  FREED float *e = malloc((n + 1) * sizeof *e);
   weir_moments plain = {0};
   weir_cpu_scalar.feed(&(weir_feeding){.g = g, .r = r, .e = e, .n = n}, &plain);
   const size_t found = weir_cpu_scalar.count(e, n, bits), room = n + 3 + WEIR_CANDIDATE_SLACK;
   float *magnitude[2] = {malloc(room * 4), malloc(room * 4)};
   uint32_t *position[2] = {malloc(room * 4), malloc(room * 4)};
   cr_assert_eq(weir_cpu_scalar.compact(e, n, bits, 7, magnitude[0], position[0], found), found);
-  float *of_g = malloc(n * 4 + 4), *of_r = malloc(n * 4 + 4);
+  FREED float *of_g = malloc(n * 4 + 4), *of_r = malloc(n * 4 + 4);
   for (int form = 0; form < 3; form++) {
     const bool listed = form > 0, full = form == 2;
     if (full && found == 0) continue;
@@ -166,9 +155,6 @@ static void compare_feeding(const weir_cpu_ops *cpu, const float *g, const float
     free(magnitude[i]);
     free(position[i]);
   }
-  free(of_g);
-  free(of_r);
-  free(e);
 }
 
 static void compare_selecting(const weir_cpu_ops *cpu, const float *x, size_t n, uint32_t bits) {
@@ -195,12 +181,11 @@ static void compare_selecting(const weir_cpu_ops *cpu, const float *x, size_t n,
       weir_band band = {high, bits, quota, SIZE_MAX};
       size_t taken = reference->emit(x, n, band, 5, position[0]);
       band.most = quota % 2 ? taken : SIZE_MAX; /* knowing when to stop changes nothing */
-      uint32_t *exact = malloc((taken + 1) * sizeof *exact); /* no slack here */
+      FREED uint32_t *exact = malloc((taken + 1) * sizeof *exact); /* no slack here */
       exact[taken] = 77;
       cr_assert_eq(cpu->emit(x, n, band, 5, exact), taken);
       cr_assert(memcmp(position[0], exact, taken * 4) == 0);
       cr_assert_eq(exact[taken], 77);
-      free(exact);
     }
   }
   for (int i = 0; i < 2; i++) {
@@ -210,45 +195,31 @@ static void compare_selecting(const weir_cpu_ops *cpu, const float *x, size_t n,
 }
 
 static void compare_bf16(const weir_cpu_ops *cpu, const float *x, size_t n) {
-  uint16_t *o1 = malloc(2 * n + 2), *o2 = malloc(2 * n + 2);
-  float *e1 = malloc(4 * n + 4), *e2 = malloc(4 * n + 4);
-  for (size_t i = 0; i < n; i++) {
-    e1[i] = e2[i] = (float)i;
-  }
+  FREED uint16_t *o1 = malloc(2 * n + 2), *o2 = malloc(2 * n + 2);
+  FREED float *e1 = malloc(4 * n + 4), *e2 = malloc(4 * n + 4);
+  for (size_t i = 0; i < n; i++) e1[i] = e2[i] = (float)i;
   weir_cpu_scalar.bf16_encode(x, n, o1, e1);
   cpu->bf16_encode(x, n, o2, e2);
   cr_assert(memcmp(o1, o2, 2 * n) == 0);
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < n; i++)
     cr_assert(to_bits(e1[i]) == to_bits(e2[i]) || (isnan(e1[i]) && isnan(e2[i])));
-  }
   memset(o2, 0xaa, 2 * n);
   cpu->bf16_encode(x, n, o2, NULL);
   cr_assert(memcmp(o1, o2, 2 * n) == 0);
   cpu->bf16_decode((const uint8_t *)o1, n, e2);
-  for (size_t i = 0; i < n; i++) {
-    cr_assert_eq(to_bits(e2[i]), (uint32_t)o1[i] << 16);
-  }
-  free(o1);
-  free(o2);
-  free(e1);
-  free(e2);
+  for (size_t i = 0; i < n; i++) cr_assert_eq(to_bits(e2[i]), (uint32_t)o1[i] << 16);
 }
 
 /* x beyond what is finite aside, which no encoder is given. */
 static void compare_fp16(const weir_cpu_ops *cpu, const float *x, size_t n) {
-  uint8_t *o1 = malloc(2 * n + 1), *o2 = malloc(2 * n + 1);
-  float *kept = malloc(4 * n + 4);
-  for (size_t i = 0; i < n; i++) {
-    kept[i] = isfinite(x[i]) ? x[i] : 1e30F;
-  }
+  FREED uint8_t *o1 = malloc(2 * n + 1), *o2 = malloc(2 * n + 1);
+  FREED float *kept = malloc(4 * n + 4);
+  for (size_t i = 0; i < n; i++) kept[i] = isfinite(x[i]) ? x[i] : 1e30F;
   weir_cpu_scalar.fp16_encode(kept, n, o1);
   o2[2 * n] = 0x5a;
   cpu->fp16_encode(kept, n, o2);
   cr_assert(memcmp(o1, o2, 2 * n) == 0 && o2[2 * n] == 0x5a);
   cr_assert(cpu->fp16_finite(o2, n));
-  free(o1);
-  free(o2);
-  free(kept);
 }
 
 static const weir_cpu_ops *version(int v) {
@@ -268,9 +239,7 @@ Test(kernels_passes, every_half_is_stored_added_and_subtracted) {
   }
   for (int v = 0; v < 3; v++) {
     for (weir_decoding how = WEIR_DECODE_STORE; version(v) && how <= WEIR_DECODE_SUBTRACT; how++) {
-      for (size_t i = 0; i <= HALVES; i++) {
-        to[i] = 3.5F;
-      }
+      for (size_t i = 0; i <= HALVES; i++) to[i] = 3.5F;
       version(v)->fp16_decode(x, HALVES - 3, to, how);
       for (uint32_t half = 0; half < HALVES - 3; half++) {
         const int exponent = half >> 10 & 31;
@@ -305,13 +274,10 @@ Test(kernels_passes, one_half_that_is_not_finite_is_found) {
 }
 
 static void compare(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
-  weir_rng rng;
-  weir_rng_seed(&rng, 21);
-  float *memory = malloc((MOST + 4) * sizeof *memory);
-  float *other = malloc((MOST + 4) * sizeof *other);
+  if (cpu == NULL) return;
+  weir_rng rng = weir_rng_of(21);
+  FREED float *memory = malloc((MOST + 4) * sizeof *memory);
+  FREED float *other = malloc((MOST + 4) * sizeof *other);
   for (size_t s = 0; s < SIZES; s++) {
     for (int shape = 0; shape <= SHAPES; shape++) {
       float *x = memory + (s + (size_t)shape) % 4;
@@ -320,9 +286,7 @@ static void compare(const weir_cpu_ops *cpu) {
         x[i] = shape < SHAPES ? shape_value(&rng, shape, i, sizes[s])
                               : from_bits((uint32_t)weir_rng_next(&rng));
         y[i] = (float)weir_rng_normal(&rng);
-        if (shape == SHAPES && i % 97 == 3) {
-          x[i] = i % 2 ? INFINITY : -INFINITY;
-        }
+        if (shape == SHAPES && i % 97 == 3) x[i] = i % 2 ? INFINITY : -INFINITY;
       }
       compare_sums(cpu, x, y, sizes[s]);
       compare_feeding(cpu, x, y, sizes[s], 0x3f800000);
@@ -333,8 +297,6 @@ static void compare(const weir_cpu_ops *cpu) {
       compare_selecting(cpu, x, sizes[s], 0);
     }
   }
-  free(memory);
-  free(other);
 }
 
 Test(kernels_passes, avx2_equals_scalar) { compare(weir_cpu_avx2()); }

@@ -11,8 +11,7 @@ static float m[ROWS * COLUMNS], p[MOST * ROWS], q[MOST * COLUMNS], to[ROWS * COL
     other[ROWS * COLUMNS];
 
 static void fill(float *x, size_t n, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   fill_shape(&rng, 0, x, n);
 }
 

@@ -61,8 +61,7 @@ Test(kernels_quantize, plans_name_buckets) {
                {"qsgd-nearest:0.0625:ag:bucket=1024", {0, 4}, 2, 2, 16 + 3 * 8 + 750},
                {"qsgd-l2:0.25:ag:bucket=8192", {0, 32}, 8, 1, 16 + 4 + 3000}};
   float x[3000];
-  weir_rng rng;
-  weir_rng_seed(&rng, 8);
+  weir_rng rng = weir_rng_of(8);
   for (size_t i = 0; i < 3000; i++) x[i] = (float)weir_rng_normal(&rng);
   const size_t offset[2] = {0, 3000};
   const weir_layout layout = {1, offset};
@@ -88,8 +87,7 @@ Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
   const weir_qsgd_options options = {.bits = 4, .bucket = BUCKET};
   const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   static float x[N];
-  weir_rng rng;
-  weir_rng_seed(&rng, 17);
+  weir_rng rng = weir_rng_of(17);
   for (size_t i = 0; i < N; i++) { /* a bucket's width is 15 * 2^b, from b on */
     size_t b = i / BUCKET;
     double place = i % BUCKET < 2 ? 15.0 * (double)(i % BUCKET)
@@ -97,9 +95,7 @@ Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
     x[i] = (float)((double)b + ldexp(place, (int)(b % 5)));
   }
   for (size_t v = 0; v < 3; v++) {
-    if (versions[v] == NULL) {
-      continue;
-    }
+    if (versions[v] == NULL) continue;
     weir_cpu_force(versions[v]);
     qsgd(x, N, options, 99);
     for (size_t i = 0; i < N; i++) {
@@ -154,9 +150,7 @@ Test(kernels_quantize, terngrad_by_hand) {
     cr_assert_eq(message[20], 2 | 0 << 2 | 1 << 4 | 1 << 6);
     cr_assert_eq(message[21], 2 | 1 << 2);
     decode(WEIR_CODEC_TERNGRAD, bytes, &layout);
-    for (size_t i = 0; i < 6; i++) {
-      cr_assert(decoded[i] == back[i]);
-    }
+    for (size_t i = 0; i < 6; i++) cr_assert(decoded[i] == back[i]);
   }
 }
 
@@ -176,8 +170,7 @@ static double step_of(const float *x, size_t n, weir_qsgd_options options) {
 Test(kernels_quantize, qsgd_errors_stay_within_a_step_of_their_bucket) {
   static float x[MOST];
   static const size_t sizes[] = {1, 2, 127, 128, 129, 1000, MOST};
-  weir_rng rng;
-  weir_rng_seed(&rng, 21);
+  weir_rng rng = weir_rng_of(21);
   for (int mode = 0; mode < 4; mode++) {
     for (unsigned bits = 2; bits <= 8; bits++) {
       weir_qsgd_options options = {bits, bits % 2 ? 1024 : 128, mode & 1, mode & 2};
@@ -193,9 +186,8 @@ Test(kernels_quantize, qsgd_errors_stay_within_a_step_of_their_bucket) {
           double bound = step_of(x + at, count, options) * (options.nearest ? 0.5001 : 1.0001);
           /* Below the narrowest grid nothing but the lowest value is sent. */
           bound = fmax(bound, 256.0 * (double)FLT_MIN);
-          for (size_t i = at; i < at + count; i++) {
+          for (size_t i = at; i < at + count; i++)
             bound = fmax(bound, fabs((double)x[i]) * 0x1p-22);
-          }
           for (size_t i = at; i < at + count; i++) {
             cr_assert(fabs((double)x[i] - (double)decoded[i]) <= bound,
                       "%s mode %d bits %u: %g of %g", shape_name(shape), mode, bits,
@@ -219,9 +211,7 @@ Test(kernels_quantize, huge_values_saturate_at_a_quarter_of_the_range) {
 Test(kernels_quantize, equal_buckets_and_zeros_are_exact) {
   float x[300];
   for (int round = 0; round < 2; round++) {
-    for (size_t i = 0; i < 300; i++) {
-      x[i] = round == 0 ? 0.0F : 0.1F * (float)(1 + i / 128);
-    }
+    for (size_t i = 0; i < 300; i++) x[i] = round == 0 ? 0.0F : 0.1F * (float)(1 + i / 128);
     qsgd(x, 300, (weir_qsgd_options){.bits = 2, .bucket = 128}, 4);
     cr_assert(memcmp(x, decoded, sizeof x) == 0);
   }
@@ -249,8 +239,7 @@ static void add_draw(const float *x) {
 
 Test(kernels_quantize, stochastic_rounding_is_unbiased) {
   float x[UNITS];
-  weir_rng rng;
-  weir_rng_seed(&rng, 22);
+  weir_rng rng = weir_rng_of(22);
   for (int l2 = 0; l2 < 2; l2++) {
     for (unsigned bits = 2; bits <= 8; bits += 2) {
       weir_qsgd_options options = {.bits = bits, .bucket = 128, .l2 = l2};
@@ -279,14 +268,11 @@ Test(kernels_quantize, terngrad_with_the_papers_scale_is_unbiased) {
   float x[UNITS];
   const size_t offset[3] = {0, 100, UNITS};
   const weir_layout layout = {2, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 23);
+  weir_rng rng = weir_rng_of(23);
   fill_shape(&rng, 0, x, UNITS);
   memset(mean, 0, sizeof mean);
   float largest = 0.0F;
-  for (size_t i = 0; i < UNITS; i++) {
-    largest = fmaxf(largest, fabsf(x[i]));
-  }
+  for (size_t i = 0; i < UNITS; i++) largest = fmaxf(largest, fabsf(x[i]));
   for (uint64_t seed = 0; seed < SEEDS; seed++) {
     size_t bytes = 0;
     weir_terngrad_options options = {.unbiased = true};
@@ -296,9 +282,8 @@ Test(kernels_quantize, terngrad_with_the_papers_scale_is_unbiased) {
     decode(WEIR_CODEC_TERNGRAD, bytes, &layout);
     add_draw(x);
   }
-  for (size_t i = 0; i < UNITS; i++) {
+  for (size_t i = 0; i < UNITS; i++)
     cr_assert(fabs(mean[i] - (double)x[i]) <= hoeffding((double)largest));
-  }
 }
 
 /* The plan's terngrad: t = 0 below, the scale is the mean magnitude of what fired, and nothing
@@ -307,8 +292,7 @@ Test(kernels_quantize, terngrad_sends_the_least_squares_scale) {
   static float x[MOST];
   const size_t offset[2] = {0, MOST};
   const weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 24);
+  weir_rng rng = weir_rng_of(24);
   fill_shape(&rng, 1, x, MOST);
   size_t bytes = 0;
   cr_assert_eq(weir_codecs[WEIR_CODEC_TERNGRAD]->encode(NULL, x, &layout, 0.0625, 5, message,
@@ -316,9 +300,7 @@ Test(kernels_quantize, terngrad_sends_the_least_squares_scale) {
                WEIR_OK);
   decode(WEIR_CODEC_TERNGRAD, bytes, &layout);
   double sum = 0, fired = 0, square = 0, expected = 0;
-  for (size_t i = 0; i < MOST; i++) {
-    square += (double)x[i] * (double)x[i] / MOST;
-  }
+  for (size_t i = 0; i < MOST; i++) square += (double)x[i] * (double)x[i] / MOST;
   for (size_t i = 0; i < MOST; i++) {
     double a = fabs((double)x[i]) / (2.5 * sqrt(square));
     expected += fmin(a, 1.0);
@@ -328,9 +310,8 @@ Test(kernels_quantize, terngrad_sends_the_least_squares_scale) {
     fired += decoded[i] != 0.0F;
   }
   cr_assert_float_eq(fabs(fired - expected), 0.0, MOST * sqrt(log(2e12) / (2.0 * MOST)));
-  for (size_t i = 0; i < MOST; i++) {
+  for (size_t i = 0; i < MOST; i++)
     cr_assert(decoded[i] == 0.0F || fabs(fabs((double)decoded[i]) - sum / fired) < 1e-5);
-  }
 }
 
 /* --- half precision --------------------------------------------------------------------------- */
@@ -381,8 +362,7 @@ Test(kernels_quantize, floats_round_to_the_nearest_half) {
   static float x[MOST];
   const size_t offset[2] = {0, MOST};
   const weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 25);
+  weir_rng rng = weir_rng_of(25);
   for (int round = 0; round < 50; round++) {
     for (size_t i = 0; i < MOST; i++) {
       /* From 2^-30 to 2^18, ties (few bits) among them. */

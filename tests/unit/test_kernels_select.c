@@ -14,9 +14,7 @@ typedef struct pair {
 static int larger_first(const void *a, const void *b) {
   const pair *x = a;
   const pair *y = b;
-  if (x->magnitude != y->magnitude) {
-    return x->magnitude > y->magnitude ? -1 : 1;
-  }
+  if (x->magnitude != y->magnitude) return x->magnitude > y->magnitude ? -1 : 1;
   return x->index < y->index ? -1 : 1;
 }
 
@@ -28,16 +26,11 @@ static int ascending(const void *a, const void *b) {
 
 /* The k largest by sorting everything. */
 static void topk_oracle(const float *e, size_t n, size_t k, uint32_t base, uint32_t *index) {
-  pair *all = malloc((n + 1) * sizeof *all);
-  for (size_t i = 0; i < n; i++) {
-    all[i] = (pair){fabsf(e[i]), (uint32_t)i};
-  }
+  FREED pair *all = malloc((n + 1) * sizeof *all);
+  for (size_t i = 0; i < n; i++) all[i] = (pair){fabsf(e[i]), (uint32_t)i};
   qsort(all, n, sizeof *all, larger_first);
-  for (size_t i = 0; i < k; i++) {
-    index[i] = base + all[i].index;
-  }
+  for (size_t i = 0; i < k; i++) index[i] = base + all[i].index;
   qsort(index, k, sizeof *index, ascending);
-  free(all);
 }
 
 typedef struct listing {
@@ -56,9 +49,7 @@ static listing mstopk_listing(const float *x, size_t d, size_t k, unsigned round
     u = fmax(u, fabs((double)x[i]));
   }
   for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; i++) {
-      lane[i] += lane[i + width];
-    }
+    for (int i = 0; i < width; i++) lane[i] += lane[i + width];
   }
   double mean = lane[0] / (double)d;
   double l = 0.0, r = 1.0;
@@ -67,9 +58,7 @@ static listing mstopk_listing(const float *x, size_t d, size_t k, unsigned round
     double ratio = l + (r - l) / 2;
     double thres = mean + ratio * (u - mean);
     size_t nnz = 0;
-    for (size_t j = 0; j < d; j++) {
-      nnz += fabs((double)x[j]) >= thres;
-    }
+    for (size_t j = 0; j < d; j++) nnz += fabs((double)x[j]) >= thres;
     if (nnz <= k) {
       r = ratio;
       if (nnz > out.k1 || last) {
@@ -131,8 +120,8 @@ static void oracle(uint32_t codec, const float *e, const weir_layout *layout, do
 static void check_select(weir_codec_context *context, uint32_t codec, const float *e,
                          const weir_layout *layout, double cr, const char *what) {
   size_t n = layout->offset[layout->tensors];
-  uint32_t *want = malloc((n + 1) * sizeof *want);
-  uint32_t *got = malloc((n + 1) * sizeof *got);
+  FREED uint32_t *want = malloc((n + 1) * sizeof *want);
+  FREED uint32_t *got = malloc((n + 1) * sizeof *got);
   size_t want_k = 0;
   size_t got_k = 0;
   oracle(codec, e, layout, cr, want, &want_k);
@@ -149,8 +138,6 @@ static void check_select(weir_codec_context *context, uint32_t codec, const floa
                  WEIR_E_CAPACITY);
     cr_assert_eq(got_k, 0);
   }
-  free(want);
-  free(got);
 }
 
 /* Star and var share topk's search, and how much it keeps. */
@@ -161,17 +148,14 @@ static bool is_topk_by_another_name(uint32_t codec) {
 }
 
 static void check_all(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   weir_cpu_force(cpu);
   static const size_t size[] = {0, 1, 2, 15, 16, 17, 1000, 5003, 40000, 100003};
   static const double ratio[] = {0.001, 0.01, 0.1, 0.35, 1.0};
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  weir_rng rng;
-  weir_rng_seed(&rng, 7);
-  float *memory = malloc((100003 + 4) * sizeof *memory);
+  weir_rng rng = weir_rng_of(7);
+  FREED float *memory = malloc((100003 + 4) * sizeof *memory);
   for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
     size_t n = size[s];
     size_t offset[6] = {0, n / 7, n / 7, n / 2, n / 2 + (n > 2), n};
@@ -187,7 +171,6 @@ static void check_all(const weir_cpu_ops *cpu) {
       }
     }
   }
-  free(memory);
   weir_codec_context_free(context);
   weir_cpu_force(NULL);
 }
@@ -201,13 +184,12 @@ Test(kernels_select, avx512_matches_sorting) { check_all(weir_cpu_avx512()); }
 /* A sample that misleads: what it sees is all small, or all large. */
 Test(kernels_select, misleading_samples) {
   enum { N = 100000 };
-  float *e = malloc(N * sizeof *e);
+  FREED float *e = malloc(N * sizeof *e);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   size_t offset[2] = {0, N};
   weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   for (int round = 0; round < 8; round++) {
     /* Large ones in one lump of a length near k, the rest tiny; or a staircase of ties. */
     size_t lump = 50 + (size_t)round * 150;
@@ -219,28 +201,24 @@ Test(kernels_select, misleading_samples) {
     check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.004, "lump");
   }
   weir_codec_context_free(context);
-  free(e);
 }
 
 /* The last rounds of MSTopK's bisection matter when the border lies in a band about 2^-23 of the
  * largest wide, above the mean (half the elements are zero): rounds move in steps down to 2^-30. */
 Test(kernels_select, mstopk_takes_all_its_rounds) {
   enum { N = 20000 };
-  float *e = malloc(N * sizeof *e);
+  FREED float *e = malloc(N * sizeof *e);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   size_t offset[2] = {0, N};
   weir_layout layout = {1, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 31);
-  for (size_t i = 0; i < N; i++) {
+  weir_rng rng = weir_rng_of(31);
+  for (size_t i = 0; i < N; i++)
     e[i] = i % 2 ? (float)(2e-4 + 1e-7 * weir_rng_uniform(&rng)) : 0.0F;
-  }
   e[N / 3] = 1.0F;
   check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.02, "one large");
   check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.2, "one large");
   weir_codec_context_free(context);
-  free(e);
 }
 
 /* What 30 rounds cannot tell apart lies in the order of its magnitudes here: 15 of 1000 are more
@@ -277,9 +255,7 @@ static size_t expect_mstopk(weir_codec_context *context, const float *e, size_t 
                WEIR_OK);
   cr_assert_eq(k, (size_t)floor(cr * (double)n), "%s cr %g: %zu", name, cr, k);
   topk_oracle(e, n, k, 0, exact);
-  for (size_t i = 1; i < k; i++) {
-    cr_assert_gt(index[i], index[i - 1]);
-  }
+  for (size_t i = 1; i < k; i++) cr_assert_gt(index[i], index[i - 1]);
   for (size_t i = 0, j = 0; i < k && j < k;) {
     common += index[i] == exact[j];
     size_t low = index[i] <= exact[j];
@@ -297,21 +273,18 @@ Test(kernels_select, mstopk_on_real_gradients) {
   const weir_status opened = weir_demo_open(&demo, 5, 0.05, 0.9);
   if (opened == WEIR_E_IO) cr_skip_test("no Fashion-MNIST here: %s", weir_last_error());
   cr_assert_eq(opened, WEIR_OK, "%s", weir_last_error());
-  uint32_t *index = malloc(demo.elements * sizeof *index);
-  uint32_t *exact = malloc(demo.elements * sizeof *exact);
+  FREED uint32_t *index = malloc(demo.elements * sizeof *index);
+  FREED uint32_t *exact = malloc(demo.elements * sizeof *exact);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   for (int step = 0; step <= 30; step++) {
     double loss = 0;
     cr_assert_eq(weir_trainer_backward(demo.trainer, &loss), WEIR_OK);
-    for (double cr = 0.001; step % 30 == 0 && cr < 0.2; cr *= 10) {
+    for (double cr = 0.001; step % 30 == 0 && cr < 0.2; cr *= 10)
       (void)expect_mstopk(context, demo.gradient, demo.elements, cr, index, exact, "real");
-    }
     cr_assert_eq(weir_trainer_update(demo.trainer, NULL), WEIR_OK);
   }
   weir_codec_context_free(context);
-  free(index);
-  free(exact);
   weir_demo_close(&demo);
 }
 
@@ -337,13 +310,12 @@ static void expect_listings_thresholds(weir_codec_context *context, const float 
 /* On every input: the listing's thresholds, exactly k out, and 99 % of them among the k largest. */
 Test(kernels_select, mstopk_on_every_input) {
   enum { N = 40000 };
-  float *e = malloc(N * sizeof *e);
-  uint32_t *index = malloc(N * sizeof *index);
-  uint32_t *exact = malloc(N * sizeof *exact);
+  FREED float *e = malloc(N * sizeof *e);
+  FREED uint32_t *index = malloc(N * sizeof *index);
+  FREED uint32_t *exact = malloc(N * sizeof *exact);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  weir_rng rng;
-  weir_rng_seed(&rng, 61);
+  weir_rng rng = weir_rng_of(61);
   for (int shape = 0; shape < SHAPES; shape++) {
     fill_shape(&rng, shape, e, N);
     for (double cr = 0.0005; cr < 0.6; cr *= 4) {
@@ -352,7 +324,4 @@ Test(kernels_select, mstopk_on_every_input) {
     }
   }
   weir_codec_context_free(context);
-  free(e);
-  free(index);
-  free(exact);
 }

@@ -21,13 +21,10 @@ static uint64_t draw_mask(weir_rng *rng, int kind) {
 }
 
 static void check_version(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   static const size_t words[] = {0, 1, 2, 3, 17, WORDS};
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
-  float *memory = aligned_alloc(64, (MOST + 64) * sizeof *memory);
+  weir_rng rng = weir_rng_of(3);
+  FREED float *memory = aligned_alloc(64, (MOST + 64) * sizeof *memory);
   float want[MOST + 64], value[MOST + 16];
   uint64_t mask[WORDS];
   for (int round = 0; round < 5 * 6 * 8; round++) {
@@ -35,12 +32,10 @@ static void check_version(const weir_cpu_ops *cpu) {
     size_t place = round % 4 == 3 ? 0 : (size_t)weir_rng_below(&rng, 16);
     bool add = round & 1;
     float *to = memory + 16 + place;
-    for (size_t i = 0; i < MOST + 64; i++) {
+    for (size_t i = 0; i < MOST + 64; i++)
       memory[i] = want[i] = i % 5 == 0 ? -0.0F : (float)weir_rng_normal(&rng);
-    }
-    for (size_t i = 0; i < MOST + 16; i++) {
+    for (size_t i = 0; i < MOST + 16; i++)
       value[i] = i % 7 == 0 ? -0.0F : (float)weir_rng_normal(&rng);
-    }
     size_t next = 0;
     for (size_t w = 0; w < count; w++) {
       mask[w] = draw_mask(&rng, round / 6 % 5);
@@ -61,7 +56,6 @@ static void check_version(const weir_cpu_ops *cpu) {
     cr_assert_eq(used, next);
     cr_assert(memcmp(memory, want, sizeof want) == 0, "%s: round %d", cpu->name, round);
   }
-  free(memory);
 }
 
 Test(kernels_spread, scalar) { check_version(&weir_cpu_scalar); }
@@ -86,8 +80,7 @@ static void check_shift(size_t n, size_t k) {
 
 /* Few indices leave most to rounding. */
 Test(kernels_spread, the_shortest_list_is_found_near_its_place) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 5);
+  weir_rng rng = weir_rng_of(5);
   for (size_t n = 1; n < 700; n++)
     for (size_t k = 0; k <= n; k++) check_shift(n, k);
   for (size_t k = 1; k <= 64; k++)
@@ -105,16 +98,14 @@ static void write_bits(size_t n, const uint32_t *index, size_t k, unsigned shift
   size_t next = 0;
   memset(out, 0, elias_bytes(n, k, shift));
   for (size_t begin = 0; begin < n; begin += (size_t)1 << shift) {
-    for (; next < k && index[next] - begin < (size_t)1 << shift; next++, bit++) {
+    for (; next < k && index[next] - begin < (size_t)1 << shift; next++, bit++)
       out[bit / 8] |= (uint8_t)(1U << bit % 8);
-    }
     bit++;
   }
   bit = (bit + 7) / 8 * 8;
   for (size_t i = 0; i < k; i++) {
-    for (unsigned b = 0; b < shift; b++, bit++) {
+    for (unsigned b = 0; b < shift; b++, bit++)
       out[bit / 8] |= (uint8_t)((index[i] >> b & 1) << bit % 8);
-    }
   }
 }
 
@@ -123,9 +114,9 @@ static void write_bits(size_t n, const uint32_t *index, size_t k, unsigned shift
 static void check_list(const weir_cpu_ops *cpu, weir_rng *rng, size_t n, const uint32_t *index,
                        size_t k, unsigned shift) {
   size_t bytes = elias_bytes(n, k, shift);
-  uint8_t *data = malloc(bytes);
-  uint8_t *want = malloc(bytes);
-  uint32_t *got = malloc(k * sizeof *got);
+  FREED uint8_t *data = malloc(bytes);
+  FREED uint8_t *want = malloc(bytes);
+  FREED uint32_t *got = malloc(k * sizeof *got);
   const weir_index_code code = {WEIR_INDEX_ELIAS, shift, bytes};
   weir_index_write(code, n, index, k, data);
   write_bits(n, index, k, shift, want);
@@ -142,17 +133,11 @@ static void check_list(const weir_cpu_ops *cpu, weir_rng *rng, size_t n, const u
   cr_assert(memcmp(got, index, k * sizeof *got) == 0, "%s: %zu of %zu, shift %u", cpu->name, k, n,
             shift);
   weir_cpu_force(NULL);
-  free(data);
-  free(want);
-  free(got);
 }
 
 static void check_lists(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
-  weir_rng rng;
-  weir_rng_seed(&rng, 21);
+  if (cpu == NULL) return;
+  weir_rng rng = weir_rng_of(21);
   uint32_t index[MOST];
   for (int round = 0; round < 600; round++) {
     size_t n = 1 + (size_t)weir_rng_below(&rng, MOST);
@@ -166,9 +151,7 @@ static void check_lists(const weir_cpu_ops *cpu) {
   }
   /* Fields that are wider than vectors take, at the largest places. */
   for (unsigned shift = 20; shift < 32; shift++) {
-    for (size_t i = 0; i < 100; i++) {
-      index[i] = UINT32_MAX - 1 - (uint32_t)(99 - i) * 3;
-    }
+    for (size_t i = 0; i < 100; i++) index[i] = UINT32_MAX - 1 - (uint32_t)(99 - i) * 3;
     check_list(cpu, &rng, UINT32_MAX, index, 100, shift);
   }
 }
@@ -210,12 +193,9 @@ static void check_masks(const weir_index_reader *list, const uint32_t *index, si
 
 /* Buckets that are bytes and others, lists read as masks and index by index. */
 static void check_all_masks(const weir_cpu_ops *cpu) {
-  if (cpu == NULL) {
-    return;
-  }
+  if (cpu == NULL) return;
   static const size_t steps[] = {1, 2, 5, WORDS + 1};
-  weir_rng rng;
-  weir_rng_seed(&rng, 8);
+  weir_rng rng = weir_rng_of(8);
   uint32_t index[MOST];
   uint8_t data[8 * MOST];
   weir_cpu_force(cpu);
@@ -230,11 +210,10 @@ static void check_all_masks(const weir_cpu_ops *cpu) {
     for (int c = 0; c < 3; c++) {
       cr_assert_leq(codes[c].bytes, sizeof data);
       weir_index_write(codes[c], n, index, k, data);
-      uint8_t *exact = malloc(codes[c].bytes);
+      FREED uint8_t *exact = malloc(codes[c].bytes);
       memcpy(exact, data, codes[c].bytes);
       const weir_index_reader list = {.code = codes[c], .data = exact, .n = n, .k = k};
       check_masks(&list, index, k, (unsigned)weir_rng_below(&rng, 16), steps[round / 2 % 4]);
-      free(exact);
     }
   }
   weir_cpu_force(NULL);

@@ -31,9 +31,7 @@ Test(kernels_table, refuses_what_it_cannot_do) {
   size_t k = 9;
   static const double bad[] = {0.0, -0.1, 1.5, NAN, INFINITY};
   for (uint32_t codec = WEIR_CODEC_LWTOPK; codec < WEIR_CODEC_COUNT; codec++) {
-    if (weir_codecs[codec]->select == NULL) {
-      continue;
-    }
+    if (weir_codecs[codec]->select == NULL) continue;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
       cr_expect_eq(weir_codecs[codec]->select(context, e, &layout, bad[i], index, 4, &k),
                    WEIR_E_INVALID);

@@ -32,9 +32,7 @@ Test(kernels_threads, every_part_is_done_once) {
       tally t = {.lock = PTHREAD_MUTEX_INITIALIZER};
       size_t parts = (size_t)round % (PARTS + 1);
       weir_pool_run(pool, count_part, &t, parts);
-      for (size_t part = 0; part < PARTS; part++) {
-        cr_assert_eq(t.times[part], part < parts);
-      }
+      for (size_t part = 0; part < PARTS; part++) cr_assert_eq(t.times[part], part < parts);
     }
     weir_pool_free(pool);
   }
@@ -53,9 +51,7 @@ typedef struct caller {
 
 static void *call_often(void *argument) {
   caller *c = argument;
-  for (int round = 0; round < 300; round++) {
-    weir_pool_run(c->pool, count_part, &c->sum, PARTS);
-  }
+  for (int round = 0; round < 300; round++) weir_pool_run(c->pool, count_part, &c->sum, PARTS);
   return NULL;
 }
 
@@ -70,9 +66,7 @@ Test(kernels_threads, a_pool_can_be_shared) {
   }
   for (int i = 0; i < 2; i++) {
     cr_assert_eq(pthread_join(thread[i], NULL), 0);
-    for (size_t part = 0; part < PARTS; part++) {
-      cr_expect_eq(callers[i].sum.times[part], 300);
-    }
+    for (size_t part = 0; part < PARTS; part++) cr_expect_eq(callers[i].sum.times[part], 300);
   }
   weir_pool_free(pool);
 }
@@ -120,12 +114,11 @@ static void compress(weir_codec_context *context, const bench *b, uint32_t id, d
     return;
   }
   cr_assert_eq(codec->select(context, o->e, &b->layout, cr, o->index, N, &o->k), WEIR_OK);
-  float *value = malloc(o->k * sizeof *value);
+  FREED float *value = malloc(o->k * sizeof *value);
   weir_gather(o->e, o->index, o->k, value);
   cr_assert_eq(weir_wire_encode(N, o->index, value, o->k, WEIR_WIRE_AUTO_BF16, o->message, 8 * N,
                                 &o->bytes, NULL),
                WEIR_OK);
-  free(value);
   cr_assert_eq(weir_wire_decode_dense(context, o->message, o->bytes, N, o->to), WEIR_OK);
   cr_assert_eq(weir_wire_decode_add(context, o->message, o->bytes, N, o->to), WEIR_OK);
 }
@@ -145,8 +138,7 @@ static void check_equal(const output *a, const output *b) {
 
 /* Gaussian; all that counts in one part of it; equal magnitudes in bulk. */
 static void fill(bench *b, int shape) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 77);
+  weir_rng rng = weir_rng_of(77);
   for (size_t i = 0; i < N; i++) {
     float x = (float)weir_rng_normal(&rng);
     b->g[i] = shape == 0 ? x : shape == 1 ? (i < N / 5 ? 1e3F * x : x) : x > 0 ? 0.5F : -0.5F;
@@ -207,8 +199,7 @@ Test(kernels_threads, damage_is_found_in_every_part) {
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   cr_assert_eq(weir_pool_create(&pool, 4), WEIR_OK);
   weir_codec_context_use(context, pool);
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   fill_shape(&rng, 0, x, 300000);
   cr_assert_eq(qsgd->encode(context, x, &layout, 0.125, 1, message, sizeof message, &bytes),
                WEIR_OK);
@@ -221,9 +212,7 @@ Test(kernels_threads, damage_is_found_in_every_part) {
                  "unit %zu", unit[i]);
     *step ^= 0x80;
   }
-  for (size_t i = 0; i < 300000; i++) {
-    cr_assert_eq(to[i], 0.0F);
-  }
+  for (size_t i = 0; i < 300000; i++) cr_assert_eq(to[i], 0.0F);
   cr_expect_eq(qsgd->decode(context, message, bytes, &layout, to, true), WEIR_OK);
   weir_codec_context_free(context);
   weir_pool_free(pool);

@@ -34,8 +34,7 @@ static void expect_refused(const weir_codec *codec, size_t bytes, const weir_lay
 Test(kernels_units, every_byte_of_a_header_counts) {
   const size_t offset[3] = {0, 100, 300};
   const weir_layout layout = {2, offset};
-  weir_rng rng;
-  weir_rng_seed(&rng, 5);
+  weir_rng rng = weir_rng_of(5);
   fill_shape(&rng, 0, x, 300);
   for (size_t arm = 0; arm < sizeof arms / sizeof *arms; arm++) {
     const weir_codec *codec = weir_codecs[arms[arm].codec];

@@ -44,7 +44,7 @@ static message encode(weir_rng *rng, size_t n, size_t k, const uint32_t *index,
   m.index = malloc((k + 1) * sizeof *m.index);
   m.value = malloc((k + 1) * sizeof *m.value);
   m.error = malloc((k + 1) * sizeof *m.error);
-  float *sent = malloc((k + 1) * sizeof *sent);
+  FREED float *sent = malloc((k + 1) * sizeof *sent);
   for (size_t i = 0; i < k; i++) {
     m.index[i] = index[i];
     /* From denormal halves to what saturates. */
@@ -67,7 +67,6 @@ static message encode(weir_rng *rng, size_t n, size_t k, const uint32_t *index,
       WEIR_E_CAPACITY);
   cr_assert_eq(again, 0);
   memmove(m.bytes, to, m.size);
-  free(sent);
   return m;
 }
 
@@ -83,8 +82,8 @@ static void release(message *m) {
 static void check_dense(weir_rng *rng, const message *m) {
   size_t n = m->n;
   size_t first = (size_t)weir_rng_below(rng, 16);
-  float *to = malloc((n + 48) * sizeof *to);
-  float *want = malloc((n + 48) * sizeof *want);
+  FREED float *to = malloc((n + 48) * sizeof *to);
+  FREED float *want = malloc((n + 48) * sizeof *want);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   for (int way = 0; way < 4; way++) {
@@ -107,15 +106,13 @@ static void check_dense(weir_rng *rng, const message *m) {
               way, first);
   }
   weir_codec_context_free(context);
-  free(to);
-  free(want);
 }
 
 static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *given,
                              weir_wire_format format) {
   message m = encode(rng, n, k, given, format, true);
-  uint32_t *index = malloc((k + 1) * sizeof *index);
-  float *value = malloc((k + 1) * sizeof *value);
+  FREED uint32_t *index = malloc((k + 1) * sizeof *index);
+  FREED float *value = malloc((k + 1) * sizeof *value);
   size_t got = 0;
   cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, value, k, &got), WEIR_OK);
   cr_assert_eq(got, k);
@@ -126,9 +123,8 @@ static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *
 
   cr_assert_eq(weir_wire_decode(m.bytes, m.size, n + 1, index, value, k, &got), WEIR_E_PROTOCOL);
   cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, NULL, k, &got), WEIR_E_PROTOCOL);
-  if (k > 0) {
+  if (k > 0)
     cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, value, k - 1, &got), WEIR_E_PROTOCOL);
-  }
   release(&m);
 
   m = encode(rng, n, k, given, format, false);
@@ -136,20 +132,16 @@ static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *
   cr_assert_eq(got, k);
   cr_assert(memcmp(index, m.index, k * sizeof *index) == 0);
   cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, value, k, &got), WEIR_E_PROTOCOL);
-  float *to = calloc(n + 1, sizeof *to);
+  FREED float *to = calloc(n + 1, sizeof *to);
   cr_assert_eq(weir_wire_decode_add(NULL, m.bytes, m.size, n, to), WEIR_E_PROTOCOL);
   cr_assert_eq(weir_wire_decode_dense(NULL, m.bytes, m.size, n, to), WEIR_E_PROTOCOL);
   release(&m);
-  free(index);
-  free(value);
-  free(to);
 }
 
 Test(kernels_wire, round_trips) {
   static const size_t size[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 1000, 100003};
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
-  uint32_t *index = malloc(100003 * sizeof *index);
+  weir_rng rng = weir_rng_of(11);
+  FREED uint32_t *index = malloc(100003 * sizeof *index);
   for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
     size_t n = size[s];
     size_t kept[] = {0, n > 0, n / 1000, n / 100, n / 10, n / 3, n - n / 8, n};
@@ -169,7 +161,6 @@ Test(kernels_wire, round_trips) {
       }
     }
   }
-  free(index);
 }
 
 Test(kernels_wire, reaches_the_largest_index) {
@@ -209,11 +200,10 @@ Test(kernels_wire, refuses_bad_lists) {
 /* Messages of random indices against the planner's expectation and the sizes promised. */
 Test(kernels_wire, sizes_are_as_expected) {
   enum { N = 1000000 };
-  weir_rng rng;
-  weir_rng_seed(&rng, 5);
-  uint32_t *index = malloc(N * sizeof *index);
-  float *value = calloc(N, sizeof *value);
-  uint8_t *bytes = malloc(weir_wire_bound(N, N, WEIR_WIRE_PAPER));
+  weir_rng rng = weir_rng_of(5);
+  FREED uint32_t *index = malloc(N * sizeof *index);
+  FREED float *value = calloc(N, sizeof *value);
+  FREED uint8_t *bytes = malloc(weir_wire_bound(N, N, WEIR_WIRE_PAPER));
   static const size_t kept[] = {100,    317,    1000,   4000,   11000, 33000,
                                 100000, 240000, 500000, 900000, N};
   for (size_t c = 0; c < sizeof kept / sizeof kept[0]; c++) {
@@ -245,9 +235,6 @@ Test(kernels_wire, sizes_are_as_expected) {
   cr_expect_leq((double)size / (N / 100), 3.3);
   cr_expect_eq(weir_wire_bound(N, 0, WEIR_WIRE_PAPER), 16);
   cr_expect_eq(weir_wire_expected(N, 0, WEIR_WIRE_AUTO_FP32, true), 16.0);
-  free(index);
-  free(value);
-  free(bytes);
 }
 
 /* Lengths follow from n and k, whichever indices they are, and fewer of fewer need no more room. */
@@ -284,9 +271,8 @@ Test(kernels_wire, refuses_each_malformation) {
                  "row %zu was taken", i);
     cr_expect_eq(k, 0);
   }
-  for (size_t size = 0; size < sizeof list; size++) {
+  for (size_t size = 0; size < sizeof list; size++)
     cr_expect_eq(weir_wire_decode(list, size, 5, index, NULL, 8, &k), WEIR_E_PROTOCOL);
-  }
 }
 
 /* Truncations and random mutations either fail or give a valid list; decode_add agrees with decode
@@ -294,11 +280,11 @@ Test(kernels_wire, refuses_each_malformation) {
 static weir_codec_context *mutants;
 
 static size_t check_mutant(const uint8_t *bytes, size_t size, size_t n, size_t capacity) {
-  uint8_t *copy = malloc(size + (size == 0));
+  FREED uint8_t *copy = malloc(size + (size == 0));
   memcpy(copy, bytes, size);
-  uint32_t *index = malloc((capacity + 1) * sizeof *index);
-  float *value = malloc((capacity + 1) * sizeof *value);
-  uint32_t *to = calloc(n + 1, sizeof *to); /* bits of zeros */
+  FREED uint32_t *index = malloc((capacity + 1) * sizeof *index);
+  FREED float *value = malloc((capacity + 1) * sizeof *value);
+  FREED uint32_t *to = calloc(n + 1, sizeof *to); /* bits of zeros */
   size_t k = 0;
   weir_status status = weir_wire_decode(copy, size, n, index, value, capacity, &k);
   cr_assert(status == WEIR_OK || (status == WEIR_E_PROTOCOL && k == 0));
@@ -312,21 +298,14 @@ static size_t check_mutant(const uint8_t *bytes, size_t size, size_t n, size_t c
   cr_assert(added == status || (claimed > capacity && added == WEIR_OK));
   cr_assert_eq(weir_wire_decode_add(mutants, copy, size, n, (float *)(void *)to), added);
   if (added != WEIR_OK) {
-    for (size_t i = 0; i < n; i++) {
-      cr_assert_eq(to[i], 0);
-    }
+    for (size_t i = 0; i < n; i++) cr_assert_eq(to[i], 0);
   }
   cr_assert_eq(weir_wire_decode_dense(NULL, copy, size, n, (float *)(void *)to), added);
-  free(copy);
-  free(index);
-  free(value);
-  free(to);
   return status == WEIR_OK;
 }
 
 Test(kernels_wire, survives_mutations) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 99);
+  weir_rng rng = weir_rng_of(99);
   enum { MOST = 5000 };
   uint32_t index[MOST];
   size_t taken = 0;
@@ -339,18 +318,15 @@ Test(kernels_wire, survives_mutations) {
     random_indices(&rng, n, k, index);
     message m = encode(&rng, n, k, index, (weir_wire_format)weir_rng_below(&rng, 3), true);
     cr_assert_eq(check_mutant(m.bytes, m.size, n, k), 1);
-    for (size_t size = 0; size < m.size; size++) {
-      cr_assert_eq(check_mutant(m.bytes, size, n, k), 0);
-    }
+    for (size_t size = 0; size < m.size; size++) cr_assert_eq(check_mutant(m.bytes, size, n, k), 0);
     for (int mutation = 0; mutation < 400; mutation++) {
-      uint8_t *bad = malloc(m.size);
+      FREED uint8_t *bad = malloc(m.size);
       memcpy(bad, m.bytes, m.size);
       for (uint64_t times = 1 + weir_rng_below(&rng, 3); times > 0; times--) {
         size_t reach = weir_rng_next(&rng) & 1 && m.size > 40 ? 40 : m.size;
         bad[weir_rng_below(&rng, reach)] ^= (uint8_t)(1U << weir_rng_below(&rng, 8));
       }
       taken += check_mutant(bad, m.size, n, k);
-      free(bad);
     }
     release(&m);
   }

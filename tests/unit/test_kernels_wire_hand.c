@@ -114,8 +114,7 @@ Test(kernels_wire_hand, the_least_of_three_lists_is_sent) {
   static float value[400];
   static uint8_t bytes[16 + 8 * 400];
   size_t sent[3] = {0, 0, 0};
-  weir_rng rng;
-  weir_rng_seed(&rng, 19);
+  weir_rng rng = weir_rng_of(19);
   for (size_t n = 1; n <= 400; n += n < 100 ? 1 : 37)
     for (size_t k = 1; k <= n; k++) {
       size_t list[3], size = 0;

@@ -50,8 +50,7 @@ Test(mlp, gradient_matches_finite_differences) {
   cr_assert_eq(weir_mlp_create(&mlp, LAYERS, width, ROWS), WEIR_OK);
   cr_assert_eq(mlp.parameters, 5 * 9 + 9 + 9 * 7 + 7 + 7 * 4 + 4);
   weir_mlp_init(&mlp, 11);
-  weir_rng rng;
-  weir_rng_seed(&rng, 12);
+  weir_rng rng = weir_rng_of(12);
   float input[ROWS * 5];
   for (size_t i = 0; i < ROWS * 5; i++) input[i] = (float)weir_rng_normal(&rng);
   for (size_t l = 0; l < LAYERS; l++) /* biases start at zero; move them off it */

@@ -73,8 +73,7 @@ static double definition_of_cnn(const weir_model *m, const weir_batch *batch, co
 /* 4 x 4 x 8 inputs of the last map. */
 Test(models_cnn, loss_and_gradient_are_those_of_the_definition) {
   weir_dataset data = synthetic();
-  weir_rng rng;
-  weir_rng_seed(&rng, 6);
+  weir_rng rng = weir_rng_of(6);
   for (size_t i = 0; i < IMAGES * 784; i++) data.train_images[i] = (uint8_t)weir_rng_next(&rng);
   weir_model m;
   const weir_model_config config = {.name = "cnn", .sizes = {.channels = CHANNELS}, .samples = 2};

@@ -3,7 +3,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "base/base.h"
 #include "netmon/netmon.h"
 
 #define MBIT (1e6 / 8)

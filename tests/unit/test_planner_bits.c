@@ -1,7 +1,6 @@
 /* Bit widths: statistics and filters, the knapsack against brute force, the published rankings. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,8 +60,7 @@ static void check(const weir_bits_stats *s, const weir_bits *bits, double most_e
 }
 
 Test(planner_bits, knapsack_equals_brute_force) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   for (size_t instance = 0; instance < 1500; instance++) {
     const size_t count = 1 + (size_t)weir_rng_below(&rng, 6);
     const weir_bits_stats s = random_stats(&rng, count, 4);
@@ -87,8 +85,7 @@ Test(planner_bits, knapsack_equals_brute_force) {
 
 /* Within one budget, alpha * E_4 with alpha >= 1, and within KMEANS's own measured error. */
 Test(planner_bits, knapsack_at_most_kmeans_at_most_uniform) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 2);
+  weir_rng rng = weir_rng_of(2);
   size_t strictly = 0, better = 0;
   for (size_t instance = 0; instance < 12; instance++) {
     const weir_bits_stats s = random_stats(&rng, LAYERS, 8);
@@ -203,8 +200,7 @@ static double all_points(const weir_bits_stats *s, double budget) {
  * bucket, below which nothing can be: at most 12 % more, 2 % on average. */
 Test(planner_bits, bayes_against_exhaustive_searches) {
   double of_space = 0.0, of_all = 0.0;
-  weir_rng rng;
-  weir_rng_seed(&rng, 34);
+  weir_rng rng = weir_rng_of(34);
   for (size_t instance = 0; instance < 40; instance++) {
     weir_bits_stats s = random_stats(&rng, 3 + instance % 4, 8), reference = s;
     weir_bits uniform, bayes;

@@ -95,8 +95,7 @@ static void check(const weir_profile *p, const weir_curve *h, const weir_curve *
 }
 
 Test(planner_fusion, affine_costs_equal_brute_force) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
+  weir_rng rng = weir_rng_of(1);
   for (size_t instance = 0; instance < 12000; instance++) {
     const weir_profile p = random_profile(&rng, 1 + (size_t)weir_rng_below(&rng, 14));
     const weir_curve h = random_affine(&rng), g = random_affine(&rng);
@@ -112,8 +111,7 @@ Test(planner_fusion, affine_costs_equal_brute_force) {
 }
 
 Test(planner_fusion, measured_costs_equal_brute_force) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 2);
+  weir_rng rng = weir_rng_of(2);
   for (size_t instance = 0; instance < 12000; instance++) {
     const weir_profile p = random_profile(&rng, 1 + (size_t)weir_rng_below(&rng, 14));
     const weir_curve h = random_measured(&rng, 0), g = random_measured(&rng, 1);
@@ -125,8 +123,7 @@ Test(planner_fusion, measured_costs_equal_brute_force) {
 }
 
 Test(planner_fusion, long_profiles_equal_the_cubic_recurrence_and_beat_every_baseline) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
+  weir_rng rng = weir_rng_of(3);
   for (size_t instance = 0; instance < 400; instance++) {
     const weir_profile p = random_profile(&rng, 15 + (size_t)weir_rng_below(&rng, MOST - 14));
     const weir_curve h = random_affine(&rng), g = random_affine(&rng);
@@ -144,8 +141,7 @@ Test(planner_fusion, long_profiles_equal_the_cubic_recurrence_and_beat_every_bas
 }
 
 Test(planner_fusion, a_search_cut_short_says_how_far_it_may_be) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 4);
+  weir_rng rng = weir_rng_of(4);
   size_t inexact = 0;
   for (size_t instance = 0; instance < 300; instance++) {
     const weir_profile p = random_profile(&rng, 10);

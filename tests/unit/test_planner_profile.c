@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../held.h"
 #include "plan_files.h"
 #include "planner/csv.h"
 #include "planner/profile.h"
@@ -92,11 +93,10 @@ Test(planner_profile, absent_and_unreadable_files) {
 Test(planner_profile, huge_lines_and_files_are_refused) {
   char path[64];
   weir_profile profile;
-  char *text = malloc(WEIR_CSV_LINE + sizeof HEADER);
+  FREED char *text = malloc(WEIR_CSV_LINE + sizeof HEADER);
   strcpy(text, HEADER);
   memset(text + sizeof HEADER - 1, 'a', WEIR_CSV_LINE);
   write_plan_file(path, text, WEIR_CSV_LINE + sizeof HEADER - 1);
-  free(text);
   cr_assert_eq(weir_profile_load(&profile, path), WEIR_E_PARSE);
   cr_assert(strstr(weir_last_error(), ":2: a line of over"), "%s", weir_last_error());
   FILE *file = fopen(path, "w");

@@ -102,8 +102,7 @@ static void check(const brute *b, const weir_solution *s, size_t instance) {
 }
 
 Test(planner_solve, small_cases_equal_brute_force) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   for (size_t instance = 0; instance < 6000; instance++) {
     const weir_profile p = random_profile(&rng, 1 + (size_t)weir_rng_below(&rng, 6));
     weir_solve_row rows[ROWS];
@@ -125,8 +124,7 @@ Test(planner_solve, small_cases_equal_brute_force) {
 }
 
 Test(planner_solve, long_cases_keep_between_their_bound_and_every_baseline) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 12);
+  weir_rng rng = weir_rng_of(12);
   for (size_t instance = 0; instance < 60; instance++) {
     const weir_profile p = random_profile(&rng, 20 + (size_t)weir_rng_below(&rng, MOST - 19));
     weir_solve_row rows[ROWS];
@@ -192,8 +190,7 @@ Test(planner_solve, a_case_by_hand) {
 }
 
 Test(planner_solve, a_search_cut_short_says_so) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 13);
+  weir_rng rng = weir_rng_of(13);
   size_t inexact = 0;
   for (size_t instance = 0; instance < 100; instance++) {
     const weir_profile p = random_profile(&rng, 5);

@@ -131,8 +131,7 @@ static weir_profile random_profile(weir_rng *rng, size_t n) {
 Test(planner_strategy, the_schedule_is_the_timelines) {
   static weir_op ops[3][MOST][4];
   static weir_chain chains[MOST];
-  weir_rng rng;
-  weir_rng_seed(&rng, 21);
+  weir_rng rng = weir_rng_of(21);
   for (size_t instance = 0; instance < 300; instance++) {
     const size_t n = 1 + (size_t)weir_rng_below(&rng, MOST), cores = 1 + instance % 5;
     const size_t servers[WEIR_RESOURCES] = {1, cores, 1, 1};
@@ -298,8 +297,7 @@ static void check_spaces(const weir_strategy_report *r, size_t n) {
 }
 
 Test(planner_strategy, never_worse_than_policies_and_crippled_searches) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 22);
+  weir_rng rng = weir_rng_of(22);
   for (size_t instance = 0; instance < 24; instance++) {
     const weir_profile p = random_profile(&rng, 13 + (size_t)weir_rng_below(&rng, MOST - 13));
     const weir_cluster c = random_cluster(&rng);
@@ -331,8 +329,7 @@ static void collect(void *user, const weir_option *option) {
 }
 
 Test(planner_strategy, the_exact_search_equals_brute_force) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 23);
+  weir_rng rng = weir_rng_of(23);
   all_options all = {.count = 0};
   weir_strategy_limits limits = {.options = {.no_hierarchical = true}, .exact_work = 1e9};
   size_t count;
@@ -361,8 +358,7 @@ Test(planner_strategy, the_exact_search_equals_brute_force) {
 
 /* Over the whole tree for two tensors, for three and four over parts of it. */
 Test(planner_strategy, within_five_percent_of_the_optimum_on_small_cases) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 24);
+  weir_rng rng = weir_rng_of(24);
   size_t exact = 0;
   for (size_t instance = 0; instance < 60; instance++) {
     const size_t n = 2 + instance % 3;
@@ -406,8 +402,7 @@ static void solve_both(weir_rng *rng, size_t n, weir_option_limits options,
 Test(planner_strategy, the_fast_search_is_the_published_one_where_nothing_is_pruned) {
   static const weir_strategy_method methods[] = {WEIR_STRATEGY_NONE, WEIR_STRATEGY_GPU,
                                                  WEIR_STRATEGY_BYTECOMP};
-  weir_rng rng;
-  weir_rng_seed(&rng, 28);
+  weir_rng rng = weir_rng_of(28);
   for (size_t instance = 0; instance < 100; instance++) {
     const weir_option_limits flat = {.no_hierarchical = true, .no_divisible = true};
     weir_strategy_report printed, fast;
@@ -425,8 +420,7 @@ Test(planner_strategy, the_fast_search_is_the_published_one_where_nothing_is_pru
  * way: at most 7 % more in 20 instances, at most 3 % after improvement, which is less on average. */
 Test(planner_strategy, the_fast_searches_are_near_the_published_algorithms) {
   double sum = 0.0;
-  weir_rng rng;
-  weir_rng_seed(&rng, 27);
+  weir_rng rng = weir_rng_of(27);
   for (size_t instance = 0; instance < 20; instance++) {
     weir_strategy_report printed, fast;
     solve_both(&rng, 2 + instance % 9, (weir_option_limits){0}, &printed, &fast);
@@ -455,8 +449,7 @@ Test(planner_strategy, the_published_algorithms_refuse_what_they_cannot_begin_wi
 }
 
 Test(planner_strategy, constraints_are_kept_and_refused) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 25);
+  weir_rng rng = weir_rng_of(25);
   const weir_profile p = random_profile(&rng, 20);
   weir_cluster c = random_cluster(&rng);
   weir_strategy_report r;
@@ -507,8 +500,7 @@ Test(planner_strategy, clusters_out_of_range_are_refused) {
 }
 
 Test(planner_strategy, fused_never_worse_and_near_the_joint_optimum) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 26);
+  weir_rng rng = weir_rng_of(26);
   for (size_t instance = 0; instance < 6; instance++) {
     const weir_profile p = random_profile(&rng, 3);
     const weir_cluster c = random_cluster(&rng);

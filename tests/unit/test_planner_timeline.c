@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,8 +85,7 @@ Test(planner_timeline, more_servers_work_side_by_side) {
 }
 
 Test(planner_timeline, a_fusion_takes_what_its_recurrence_says) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 5);
+  weir_rng rng = weir_rng_of(5);
   for (size_t instance = 0; instance < 2000; instance++) {
     double gaps[TENSORS];
     for (size_t i = 0; i < TENSORS; i++) gaps[i] = (double)weir_rng_below(&rng, 4) * 1e-4;
@@ -129,8 +127,7 @@ static void check_invariants(const weir_timeline *t) {
 }
 
 Test(planner_timeline, invariants_of_random_chains) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 6);
+  weir_rng rng = weir_rng_of(6);
   for (size_t instance = 0; instance < 500; instance++) {
     double gaps[TENSORS];
     weir_op ops[TENSORS][OPS];

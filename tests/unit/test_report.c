@@ -3,21 +3,291 @@
 #include <glib.h>
 #include <json-glib/json-glib.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <weir/plan.h>
 
+#include "base/base.h"
 #include "lab/report.h"
-#include "report_folder.h"
+
+/* --- the files of a believable run of 4 workers over four phases (as C1); deterministic --------- */
+
+enum { RUN_STEPS = 400, RUN_DECISIONS = 7 };
+
+typedef struct run_plan {
+  const char *text;
+  double compress_ms, comm_ms, bytes, gain;
+} run_plan;
+
+static const struct {
+  double latency, bandwidth;
+} run_phase[4] = {{1, 2.5}, {1, 0.1}, {50, 0.1}, {50, 2.5}};
+
+/* What each decision chose, at which step, why. */
+static const struct {
+  int step;
+  const char *trigger;
+  bool switched;
+  run_plan plan;
+} run_decision[] = {{0, "start", true, {"bf16:1:dense-ring", 2, 16, 3.2e6, 1}},
+                    {60, "periodic", false, {"bf16:1:dense-ring", 2, 16, 3.2e6, 1}},
+                    {103, "bandwidth", true, {"topk:0.03:ag:auto-bf16", 6, 13, 1.6e5, 0.25}},
+                    {150, "gain", true, {"topk:0.1:ag:auto-bf16", 7, 28, 4.1e5, 0.6}},
+                    {204, "latency", true, {"topk:0.01:ag:auto-bf16", 5, 110, 6e4, 0.09}},
+                    {302, "bandwidth", true, {"star:0.1:art-tree:auto-bf16", 6, 160, 4e5, 0.41}},
+                    {340, "periodic", true, {"topk:0.03:ag:auto-bf16", 6, 105, 1.6e5, 0.25}}};
+
+static FILE *run_open(const char *directory, const char *name) {
+  char path[256];
+  (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+  return fopen(path, "w");
+}
+
+static double run_accuracy(int step) { return 0.873 - 0.55 * exp(-step / 45.0); }
+
+static void run_candidate(FILE *f, const char *text, double compress, double comm, double gain) {
+  weir_plan plan;
+  char collective[WEIR_COLLECTIVE_TEXT_MAX];
+  if (weir_plan_parse(text, &plan)) abort();
+  weir_plan_collective(&plan, collective);
+  fprintf(f,
+          "{\"plan\":\"%s\",\"codec\":\"%s\",\"cr\":%g,\"collective\":\"%s\",\"wire\":\"%s\","
+          "\"t_comp_ms\":%.3f,\"t_comm_ms\":%.3f,\"gain\":%.4f,\"progress_per_s\":%.4f}",
+          text, weir_codec_name(plan.codec), plan.cr, collective, weir_wire_name(plan.wire),
+          compress, comm, gain, pow(gain, 0.3) / (0.003 * (12 + compress + comm)));
+}
+
+static void run_write_decisions(const char *directory) {
+  FILE *f = run_open(directory, "decisions.jsonl");
+  for (int d = 0; d < RUN_DECISIONS; d++) {
+    const int step = run_decision[d].step, phase = step / 100;
+    const run_plan *p = &run_decision[d].plan;
+    fprintf(f,
+            "{\"decision\":%d,\"step\":%d,\"epoch\":%d,\"policy\":\"weir\",\"trigger\":\"%s\","
+            "\"latency_ms\":%.3f,\"bandwidth_gbps\":%.4f,\"latency_error\":0.02,"
+            "\"bandwidth_error\":0.03,\"workers\":4,\"elements\":1068810,\"compute_ms\":11.2,"
+            "\"candidates\":[",
+            d, step, step / 25, run_decision[d].trigger, run_phase[phase].latency * 1.02,
+            run_phase[phase].bandwidth * 0.98);
+    for (int c = 0; c < 16; c++) {
+      char text[64];
+      const double cr = pow(10, -c / 5.0);
+      (void)snprintf(text, sizeof text, "%s:%.4g:%s", c % 2 ? "star" : "topk", cr * 0.99,
+                     c % 2 ? "art-ring" : "ag");
+      run_candidate(f, text, 3 + 9 * cr, 6 + p->comm_ms * (0.3 + 9 * cr), pow(cr, 0.4));
+      fputs(",", f);
+    }
+    run_candidate(f, p->text, p->compress_ms, p->comm_ms, p->gain);
+    fprintf(f, "],\"front\":[2,4,6,16],\"choice\":");
+    run_candidate(f, p->text, p->compress_ms, p->comm_ms, p->gain);
+    fprintf(f, ",\"plan_id\":%d,\"predicted_ms\":%.3f,\"switched\":%s,\"why\":\"%s\"}\n", d,
+            12 + p->compress_ms + p->comm_ms, run_decision[d].switched ? "true" : "false",
+            run_decision[d].switched
+                ? "most progress per second on the front; 1.8 times the plan in force"
+                : "the best is within 5 % of the plan in force & <not worth a switch>");
+  }
+  fclose(f);
+}
+
+static double run_write_steps(const char *directory) {
+  FILE *f = run_open(directory, "steps.csv");
+  fputs(
+      "step,epoch,trial,plan,codec,cr,collective,compute_ms,compress_ms,comm_ms,overhead_ms,"
+      "predicted_comm_ms,wire_bytes,gain,loss,latency_ms,bandwidth_gbps,set_latency_ms,"
+      "set_bandwidth_gbps,elapsed_s,accuracy,goodput_gbps\n",
+      f);
+  weir_rng rng = weir_rng_of(42);
+  double elapsed = 0;
+  int d = 0;
+  for (int step = 0; step < RUN_STEPS; step++) {
+    if (d + 1 < RUN_DECISIONS && step > run_decision[d + 1].step) d++;
+    const int phase = step / 100, late = step % 100 < 3 && phase ? phase - 1 : phase;
+    const int trial = step == 30 || step == 31;
+    const run_plan *p = &run_decision[d].plan;
+    weir_plan plan;
+    char collective[WEIR_COLLECTIVE_TEXT_MAX];
+    if (weir_plan_parse(trial ? "mstopk:0.011:ag" : p->text, &plan)) abort();
+    weir_plan_collective(&plan, collective);
+    const double noise = exp(0.06 * weir_rng_normal(&rng));
+    const double comm = p->comm_ms * noise * (late == phase ? 1 : 7);
+    const double overhead = step % 97 == 0 ? 60 : 0.3;
+    elapsed += (11.5 * noise + p->compress_ms + comm + overhead) / 1e3;
+    fprintf(f, "%d,%d,%d,%d,%s,%.6g,%s,%.4f,%.4f,%.4f,%.4f,", trial ? 30 : step, step / 25, trial,
+            d, weir_codec_name(plan.codec), plan.cr, collective, 11.5 * noise,
+            p->compress_ms * noise, comm, overhead);
+    if (step > 2) fprintf(f, "%.4f", p->comm_ms * 1.04);
+    fprintf(f, ",%.0f,%.4f,%.5f,", p->bytes * noise, p->gain,
+            0.35 + 2 * exp(-step / 40.0) + 0.05 * weir_rng_normal(&rng));
+    if (step > 2)
+      fprintf(f, "%.4f,%.5f", run_phase[late].latency * (1 + 0.02 * weir_rng_normal(&rng)),
+              run_phase[late].bandwidth * (0.98 + 0.02 * weir_rng_normal(&rng)));
+    else
+      fputc(',', f);
+    fprintf(f, ",%g,%g,%.5f,", run_phase[phase].latency, run_phase[phase].bandwidth, elapsed);
+    if (step % 20 == 19) fprintf(f, "%.4f", run_accuracy(step));
+    fputc(',', f);
+    if (step > 2) fprintf(f, "%.5f", run_phase[late].bandwidth);
+    fputc('\n', f);
+  }
+  fclose(f);
+  return elapsed;
+}
+
+static void run_write_summary(const char *directory, double elapsed) {
+  FILE *f = run_open(directory, "summary.json");
+  fprintf(
+      f,
+      "{\"workers\":4,\"network\":\"uml\",\"policy\":\"weir\",\"scenario\":\"scenarios/"
+      "demo.ini\",\"final_accuracy\":%.4f,\"elapsed_s\":%.3f,\"comm_s\":%.3f,\"compress_s\":2.1,"
+      "\"compute_s\":4.7,\"overhead_s\":0.4,\"switches\":6,\"wire_bytes\":412000000,"
+      "\"steps\":398,\"seed\":1,\"weights_sha256\":[\"ab\",\"ab\",\"ab\",\"ab\"],\"accuracy\":[",
+      run_accuracy(399), elapsed, elapsed * 0.7);
+  for (int i = 19; i < RUN_STEPS; i += 20)
+    fprintf(f, "%s[%.3f,%d,%.4f]", i > 19 ? "," : "", elapsed * i / 399, i, run_accuracy(i));
+  fputs("],\"phases\":[", f);
+  for (int p = 0; p < 4; p++)
+    fprintf(f,
+            "%s{\"first_epoch\":%d,\"last_epoch\":%d,\"set_latency_ms\":%g,"
+            "\"set_bandwidth_gbps\":%g,\"measured_latency_ms\":%g,"
+            "\"measured_bandwidth_gbps\":%g,\"answered_in_steps\":%d}",
+            p ? "," : "", 4 * p, 4 * p + 3, run_phase[p].latency, run_phase[p].bandwidth,
+            run_phase[p].latency * 1.02, run_phase[p].bandwidth * 0.98, p ? 2 + p : 0);
+  fputs("]}\n", f);
+  fclose(f);
+}
+
+static void run_write(const char *directory) {
+  run_write_decisions(directory);
+  run_write_summary(directory, run_write_steps(directory));
+}
+
+static void compare_write(const char *directory) {
+  static const struct {
+    const char *policy;
+    double pace, final;
+  } arm[] = {{"weir", 21, 0.871},
+             {"paper", 34, 0.868},
+             {"none:1:dense-ring", 88, 0.873},
+             {"none:1:dense-tree", 97, 0.873},
+             {"lwtopk:0.1:ag", 47, 0.868},
+             {"lwtopk:0.001:ag", 40, 0.845},
+             {"mstopk:0.01:ag", 30, 0.862},
+             {"star:0.1:art-ring", 62, 0.864},
+             {"star:0.01:art-tree", 55, 0.853}};
+  FILE *f = run_open(directory, "compare.json");
+  fputs("{\"target_accuracy\":0.8630,\"runs\":[", f);
+  for (size_t i = 0; i < 9; i++) {
+    const double reach = arm[i].final - 0.006 > 0.863 ? arm[i].pace * 0.86 : -1;
+    fprintf(f,
+            "%s{\"policy\":\"%s\",\"seed\":1,\"status\":\"done\",\"folder\":\"run "
+            "%zu\",\"final_accuracy\":%.4f,"
+            "\"elapsed_s\":%.2f,\"comm_s\":%.2f,\"wire_bytes\":%.0f,\"time_to_accuracy_s\":",
+            i ? "," : "", arm[i].policy, i, arm[i].final, arm[i].pace, arm[i].pace * 0.6,
+            arm[i].pace * 9e6);
+    if (reach > 0)
+      fprintf(f, "%.2f", reach);
+    else
+      fputs("null", f);
+    fputs(",\"accuracy\":[", f);
+    for (int s = 20; s <= RUN_STEPS; s += 20)
+      fprintf(f, "%s[%.3f,%d,%.4f]", s > 20 ? "," : "", arm[i].pace * s / RUN_STEPS, s,
+              arm[i].final - 0.5 * exp(-s / 55.0));
+    fputs("]}", f);
+  }
+  fputs("]}\n", f);
+  fclose(f);
+}
+
+/* --- a folder with them and a comparison, and what is done to it ------------------------------ */
+
+static char directory[64];
+
+static const char *path_of(const char *name) {
+  static char path[128];
+  (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+  return path;
+}
+
+static void set_up(void) {
+  (void)strcpy(directory, "/tmp/weir-run-XXXXXX");
+  cr_assert(mkdtemp(directory));
+  run_write(directory);
+  compare_write(directory);
+}
+
+static void tear_down(void) {
+  g_autoptr(GDir) d = g_dir_open(directory, 0, NULL);
+  for (const char *name; (name = g_dir_read_name(d));)
+    if (unlink(path_of(name))) (void)rmdir(path_of(name));
+  (void)rmdir(directory);
+}
+
+static char *slurp(const char *name) {
+  char *text = NULL;
+  cr_assert(g_file_get_contents(path_of(name), &text, NULL, NULL), "%s", name);
+  return text;
+}
+
+static void store(const char *name, const char *text, gssize bytes) {
+  cr_assert(g_file_set_contents(path_of(name), text, bytes, NULL));
+}
+
+static size_t occurrences(const char *text, const char *of) {
+  size_t n = 0;
+  while ((text = strstr(text, of))) n++, text += strlen(of);
+  return n;
+}
+
+static void no_outside_world(const char *page) {
+  cr_assert(strstr(page, "default-src 'none'"));
+  cr_assert_null(strstr(page, "<link"));
+  cr_assert_null(strstr(page, " src="));
+  cr_assert_null(strstr(page, "href=\"http"));
+  cr_assert_null(strstr(page, "url(http"));
+  cr_assert_null(strstr(page, "@import"));
+}
+
+/* The charts' data, as they stand in the page. */
+static JsonArray *charts_of(const char *page, JsonParser *parser) {
+  const char *begin = strstr(page, "id=\"charts\">") + strlen("id=\"charts\">");
+  const char *end = strstr(begin, "</script>");
+  GError *error = NULL;
+  cr_assert(json_parser_load_from_data(parser, begin, end - begin, &error), "%s",
+            error ? error->message : "");
+  return json_node_get_array(json_parser_get_root(parser));
+}
+
+static JsonObject *chart_of(JsonArray *charts, const char *caption) {
+  for (guint i = 0; i < json_array_get_length(charts); i++) {
+    JsonObject *chart = json_array_get_object_element(charts, i);
+    if (!strcmp(json_object_get_string_member(chart, "caption"), caption)) return chart;
+  }
+  cr_assert_fail("there is no chart '%s'", caption);
+  return NULL;
+}
+
+static JsonArray *points_of(JsonArray *charts, const char *caption) {
+  return json_object_get_array_member(chart_of(charts, caption), "points");
+}
+
+static void replace(const char *name, const char *from, const char *to) {
+  g_autofree char *text = slurp(name);
+  g_autoptr(GString) changed = g_string_new(text);
+  cr_assert(g_string_replace(changed, from, to, 1), "'%s' is not in %s", from, name);
+  store(name, changed->str, (gssize)changed->len);
+}
 
 TestSuite(report, .init = set_up, .fini = tear_down);
 
 /* Only the input files and, when written, the report: no temporary file is left. */
 static size_t files_left(void) {
   size_t n = 0;
-  GDir *d = g_dir_open(directory, 0, NULL);
+  g_autoptr(GDir) d = g_dir_open(directory, 0, NULL);
   while (g_dir_read_name(d)) n++;
-  g_dir_close(d);
   return n;
 }
 
@@ -39,7 +309,7 @@ static void about(double value, double expected, const char *what, guint at) {
 }
 
 Test(report, run_report_is_whole_and_self_contained) {
-  char *page = page_of_run();
+  g_autofree char *page = page_of_run();
   cr_assert_eq(files_left(), 5);
   no_outside_world(page);
   cr_assert_lt(strlen(page), 600000);
@@ -59,7 +329,6 @@ Test(report, run_report_is_whole_and_self_contained) {
   cr_assert_null(strstr(page, "{{title"));
   cr_assert_null(strstr(page, "{{body"));
   cr_assert_null(strstr(page, "{{library"));
-  g_free(page);
 }
 
 /* Every committed step is a point with what steps.csv says of it. */
@@ -196,68 +465,62 @@ Test(report, the_test_loss_is_drawn) {
 }
 
 Test(report, text_from_files_is_escaped) {
-  char *page = page_of_run();
+  g_autofree char *page = page_of_run();
   cr_assert_null(strstr(page, "<not worth"));
   cr_assert(strstr(page, "&amp; &lt;not worth a switch&gt;"));
-  g_free(page);
 }
 
 Test(report, different_weights_are_said) {
   replace("summary.json", "[\"ab\",", "[\"cd\",");
-  char *page = page_of_run();
+  g_autofree char *page = page_of_run();
   cr_assert_null(strstr(page, "bit-identical"));
   cr_assert(strstr(page, "weights differ"));
-  g_free(page);
 }
 
 /* One step, nothing measured, no decision, no phase.  Of a version that knew no goodput yet. */
 Test(report, smallest_run) {
-  char *csv = slurp("steps.csv");
+  g_autofree char *csv = slurp("steps.csv");
   *strstr(csv, ",goodput_gbps\n") = 0;
-  char *one = g_strdup_printf("%s\n0,0,0,0,none,1,dense-ring,1,0,0,,,0,,nan,,,,,0,\n", csv);
+  g_autofree char *one =
+      g_strdup_printf("%s\n0,0,0,0,none,1,dense-ring,1,0,0,,,0,,nan,,,,,0,\n", csv);
   store("steps.csv", one, -1);
   store("decisions.jsonl", "", 0);
   store("summary.json",
         "{\"workers\":1,\"network\":\"sim\",\"policy\":\"weir\",\"final_accuracy\":0,"
         "\"elapsed_s\":0,\"comm_s\":0,\"switches\":0,\"weights_sha256\":[\"a\"]}",
         -1);
-  char *page = page_of_run();
+  g_autofree char *page = page_of_run();
   g_autoptr(JsonParser) parser = json_parser_new();
   JsonArray *points = points_of(charts_of(page, parser), "one-way latency, ms");
   cr_assert_eq(json_array_get_length(points), 1);
   cr_assert(json_array_get_null_element(json_array_get_array_element(points, 0), 1));
-  g_free(page);
-  g_free(one);
-  g_free(csv);
 }
 
 /* Only a trial's step: nothing is committed. */
 Test(report, run_of_trials_alone) {
-  char *csv = slurp("steps.csv");
+  g_autofree char *csv = slurp("steps.csv");
   *(strchr(csv, '\n') + 1) = 0;
-  char *one = g_strconcat(csv, "0,0,1,0,none,1,dense-ring,1,0,0,,,0,,nan,,,,,0,,\n", NULL);
+  g_autofree char *one =
+      g_strconcat(csv, "0,0,1,0,none,1,dense-ring,1,0,0,,,0,,nan,,,,,0,,\n", NULL);
   store("steps.csv", one, -1);
-  char *page = page_of_run();
+  g_autofree char *page = page_of_run();
   g_autoptr(JsonParser) parser = json_parser_new();
   JsonArray *points = points_of(charts_of(page, parser), "one-way latency, ms");
   cr_assert_eq(json_array_get_length(points), 0);
-  g_free(page);
-  g_free(one);
-  g_free(csv);
 }
 
 /* Of two steps that count and one of a trial: what they take on average, the trial as overhead. */
 Test(report, a_step_of_each_phase) {
-  char *csv = slurp("steps.csv");
+  g_autofree char *csv = slurp("steps.csv");
   *(strchr(csv, '\n') + 1) = 0;
-  char *three = g_strconcat(csv,
-                            "0,1,0,0,none,1,dense-ring,1,2,3,0.5,4,2e6,1,1,1,1,1,1,1,,\n"
-                            "1,1,1,0,none,1,dense-ring,4,5,6,0,6,3e6,1,1,1,1,1,1,2,,\n"
-                            "1,1,0,0,none,1,dense-ring,3,2,1,0.5,,4e6,1,1,1,1,1,1,3,,\n",
-                            NULL);
+  g_autofree char *three = g_strconcat(csv,
+                                       "0,1,0,0,none,1,dense-ring,1,2,3,0.5,4,2e6,1,1,1,1,1,1,1,,\n"
+                                       "1,1,1,0,none,1,dense-ring,4,5,6,0,6,3e6,1,1,1,1,1,1,2,,\n"
+                                       "1,1,0,0,none,1,dense-ring,3,2,1,0.5,,4e6,1,1,1,1,1,1,3,,\n",
+                                       NULL);
   store("steps.csv", three, -1);
   store("decisions.jsonl", "", 0);
-  char *page = page_of_run();
+  g_autofree char *page = page_of_run();
   const char *row = strstr(page, "<td class=n>all</td>");
   cr_assert(row);
   /* (1 + 3) / 2, (2 + 2) / 2, (3 + 1) / 2, (0.5 + 15 + 0.5) / 2, their sum, 1 + 2 + 4, 9 / 2 */
@@ -275,14 +538,11 @@ Test(report, a_step_of_each_phase) {
   cr_assert_eq(json_array_get_double_element(last, 4), 15.5);
   last = json_array_get_array_element(points_of(charts, "MB sent by rank 0, in all"), 1);
   cr_assert_eq(json_array_get_double_element(last, 1), 9);
-  g_free(page);
-  g_free(three);
-  g_free(csv);
 }
 
 /* 398 committed steps under six plans of one or two decisions each. */
 Test(report, use_of_plans) {
-  char *page = page_of_run();
+  g_autofree char *page = page_of_run();
   /* Steps 0 to 103 but for two of a trial; 54 of 151 to 204; 98 of 205 to 302; 59 of 341 on. */
   static const char *const row[] = {
       "bf16:1:dense-ring</span></td><td class=n>102</td>"
@@ -296,7 +556,6 @@ Test(report, use_of_plans) {
       "star:0.1:art-tree</span></td><td class=n>38</td>"
       "<td class=n>9.5 %</td>"};
   for (size_t i = 0; i < G_N_ELEMENTS(row); i++) cr_assert(strstr(page, row[i]), "%s", row[i]);
-  g_free(page);
 }
 
 /* --- long runs -------------------------------------------------------------------------------- */
@@ -306,8 +565,8 @@ enum { LONG_STEPS = 20000, LONG_DECISIONS = 500, LONG_EACH = 45 /* into 450 poin
 static double long_latency(int step) { return step % 1000 == 7 ? 41 : 1 + step % 2; }
 
 static void write_long_run(void) {
-  char *csv = slurp("steps.csv"), *decisions = slurp("decisions.jsonl");
-  GString *text = g_string_new_len(csv, strchr(csv, '\n') + 1 - csv);
+  g_autofree char *csv = slurp("steps.csv"), *decisions = slurp("decisions.jsonl");
+  g_autoptr(GString) text = g_string_new_len(csv, strchr(csv, '\n') + 1 - csv);
   for (int i = 0; i < LONG_STEPS; i++)
     g_string_append_printf(text,
                            "%d,%d,0,0,topk,0.%d,%s,1.2345,0.2345,%d.6789,0.1234,3.4567,%d,"
@@ -319,9 +578,6 @@ static void write_long_run(void) {
   const size_t first = strcspn(decisions, "\n") + 1;
   for (int i = 0; i < LONG_DECISIONS; i++) g_string_append_len(text, decisions, (gssize)first);
   store("decisions.jsonl", text->str, (gssize)text->len);
-  g_string_free(text, TRUE);
-  g_free(csv);
-  g_free(decisions);
 }
 
 /* Thinned out, but no step's least or most is lost. */
@@ -359,11 +615,10 @@ static void refused(weir_status expected, const char *where, const char *what) {
 
 static void spoiled(const char *name, const char *from, const char *to, const char *where,
                     const char *what) {
-  char *good = slurp(name);
+  g_autofree char *good = slurp(name);
   replace(name, from, to);
   refused(WEIR_E_PARSE, where, what);
   store(name, good, -1);
-  g_free(good);
 }
 
 Test(report, bad_steps) {
@@ -384,7 +639,7 @@ Test(report, bad_steps) {
 }
 
 Test(report, steps_that_end_or_go_back) {
-  char *csv = slurp("steps.csv");
+  g_autofree char *csv = slurp("steps.csv");
   const size_t head = (size_t)(strchr(csv, '\n') + 1 - csv);
   store("steps.csv", csv, (gssize)strlen(csv) - 1);
   refused(WEIR_E_PARSE, "steps.csv", "middle of a line");
@@ -392,7 +647,7 @@ Test(report, steps_that_end_or_go_back) {
   refused(WEIR_E_PARSE, "steps.csv", "no steps");
   store("steps.csv", "", 0);
   refused(WEIR_E_PARSE, "steps.csv", "no steps");
-  GString *text = g_string_new_len(csv, (gssize)head);
+  g_autoptr(GString) text = g_string_new_len(csv, (gssize)head);
   g_string_append(text,
                   "0,0,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,5,,\n"
                   "1,0,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,4,,\n");
@@ -400,8 +655,6 @@ Test(report, steps_that_end_or_go_back) {
   refused(WEIR_E_PARSE, "steps.csv:3:", "goes back");
   store("steps.csv", "a\0b\n", 4);
   refused(WEIR_E_PARSE, "steps.csv", "zero byte");
-  g_string_free(text, TRUE);
-  g_free(csv);
 }
 
 Test(report, bad_decisions) {
@@ -423,11 +676,10 @@ Test(report, bad_decisions) {
 }
 
 Test(report, hostile_nesting) {
-  GString *deep = g_string_new("{\"a\":");
+  g_autoptr(GString) deep = g_string_new("{\"a\":");
   for (int i = 0; i < 100000; i++) g_string_append_c(deep, '[');
   store("decisions.jsonl", deep->str, (gssize)deep->len);
   refused(WEIR_E_PARSE, "decisions.jsonl:1:", "nested");
-  g_string_free(deep, TRUE);
 }
 
 Test(report, bad_summary) {
@@ -458,4 +710,116 @@ Test(report, target_cannot_be_replaced) {
   cr_assert_eq(weir_report_write(directory), WEIR_E_IO);
   cr_assert(strstr(weir_last_error(), "report.html"));
   cr_assert_eq(files_left(), 5);
+}
+
+/* Pages of comparisons: their figures, policies of every kind, runs that failed, damaged files. */
+
+TestSuite(report_compare, .init = set_up, .fini = tear_down);
+
+Test(report_compare, compare_report) {
+  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  g_autofree char *page = slurp("report.html");
+  no_outside_world(page);
+  cr_assert_lt(strlen(page), 600000);
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonArray *charts = charts_of(page, parser);
+  /* weir's bar is the shortest: 21 x 0.86 s; its curve begins with step 20 of 400, at 21 / 20 s. */
+  JsonArray *bars = json_object_get_array_member(chart_of(charts, "seconds to the target"), "bars");
+  cr_assert_eq(json_array_get_length(bars), 9);
+  cr_assert_float_eq(json_object_get_double_member(json_array_get_object_element(bars, 0), "to"),
+                     18.06, 1e-9);
+  JsonArray *curves = json_object_get_array_member(chart_of(charts, "test accuracy, %"), "series");
+  cr_assert_eq(json_array_get_length(curves), 9);
+  JsonObject *best = json_array_get_object_element(curves, 8);
+  cr_assert_str_eq(json_object_get_string_member(best, "name"), "weir");
+  JsonArray *points = json_object_get_array_member(best, "points");
+  cr_assert_eq(json_array_get_length(points), 20);
+  JsonArray *first = json_array_get_array_element(points, 0);
+  cr_assert_float_eq(json_array_get_double_element(first, 0), 1.05, 1e-9);
+  cr_assert_float_eq(json_array_get_double_element(first, 1), 52.34,
+                     1e-9); /* 87.1 - 50 exp(-20/55) */
+  cr_assert(strstr(page, "86.30 %"));
+  cr_assert_null(strstr(page, "are missing"));
+  cr_assert(strstr(page, "over the logarithm of time")); /* 97 s beside 21 */
+  cr_assert(strstr(page, "0.24 ×")); /* 21 s against none:1:dense-ring's 88 s, both x 0.86 */
+  cr_assert(strstr(page, "not reached"));
+  cr_assert(strstr(page, "<a href=\"./run%208/report.html\">seed 1</a>"));
+}
+
+/* Groups and bit widths are neither fixed plans nor harmful names: weir takes 21 x 0.86 s here, the
+ * one fixed plan 10 s, and groups that took 5 s are no fixed policy to be held against. */
+Test(report_compare, comparison_of_all_kinds_of_policies) {
+  store("compare.json",
+        "{\"target_accuracy\":0.8,\"runs\":["
+        "{\"policy\":\"weir\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":18.06,"
+        "\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
+        "{\"policy\":\"topk:0.01:ag\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":10,"
+        "\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
+        "{\"policy\":\"groups:bucket=2:topk:0.01:ag\",\"seed\":1,\"status\":\"done\","
+        "\"time_to_accuracy_s\":5,\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
+        "{\"policy\":\"groups:/tmp/a folder/planned.csv\",\"seed\":1,\"status\":\"done\","
+        "\"time_to_accuracy_s\":6,\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
+        "{\"policy\":\"bits:kmeans:2.5\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":7,"
+        "\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]}]}",
+        -1);
+  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  g_autofree char *page = slurp("report.html");
+  cr_assert_null(strstr(page, "logarithm")); /* all end at the same time */
+  cr_assert(strstr(page, "1.81 ×"));
+  cr_assert_null(strstr(page, "3.61 ×"));
+  cr_assert(strstr(page, "groups:bucket=2:topk:0.01:ag"));
+  cr_assert(strstr(page, "bits:kmeans:2.5"));
+}
+
+/* A policy that failed before its first evaluation. */
+Test(report_compare, comparison_without_points) {
+  store("compare.json",
+        "{\"target_accuracy\":null,\"runs\":[{\"policy\":\"paper\",\"seed\":1,"
+        "\"status\":\"failed\",\"error\":\"rank 2 <is> gone\",\"accuracy\":[]}]}",
+        -1);
+  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  g_autofree char *page = slurp("report.html");
+  cr_assert(strstr(page, "failed: rank 2 &lt;is&gt; gone"));
+}
+
+/* Cut short: means are of the seed that was done, 90.00 % and 12.0 s; the target counts as reached
+ * only by all. */
+Test(report_compare, interrupted_comparison) {
+  store("compare.json",
+        "{\"target_accuracy\":0.8,\"complete\":false,\"runs\":["
+        "{\"policy\":\"weir\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":7,"
+        "\"final_accuracy\":0.9,\"elapsed_s\":12,\"accuracy\":[[7,10,0.85]]},"
+        "{\"policy\":\"weir\",\"seed\":2,\"status\":\"interrupted\",\"accuracy\":[]},"
+        "{\"policy\":\"paper\",\"seed\":1,\"status\":\"failed\",\"error\":\"rank 1 is gone\","
+        "\"accuracy\":[]},"
+        "{\"policy\":\"topk:0.01:ag\",\"seed\":1,\"status\":\"not run\",\"accuracy\":[]}]}",
+        -1);
+  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  g_autofree char *page = slurp("report.html");
+  cr_assert(strstr(page, "2 of 4 runs are missing"));
+  cr_assert(strstr(page, "90.00 %"));
+  cr_assert(strstr(page, "<td class=n>12.0</td>"));
+  cr_assert_null(strstr(page, ">7.0<"));
+  cr_assert(strstr(page, ">not run</span>"));
+  cr_assert(strstr(page, "none was run"));
+}
+
+Test(report_compare, bad_comparison) {
+  const char *const change[][3] = {
+      {"\"policy\":\"weir\"", "\"policy\":\"weir';system('true')\"", "is no policy"},
+      {"\"policy\":\"weir\"", "\"policy\":\"\"", "is no policy"},
+      {"\"policy\":\"weir\",", "", "'policy' is missing"},
+      {"\"runs\":[", "\"runs\":[],\"x\":[", "'runs' is empty"},
+      {"\"runs\":[", "\"runs\":[7,", "'runs'[0]"},
+      {"\"final_accuracy\":0.8710", "\"final_accuracy\":\"high\"", "'final_accuracy'"},
+      {"{\"target", "{{\"target", ""}};
+  for (size_t i = 0; i < G_N_ELEMENTS(change); i++) {
+    g_autofree char *good = slurp("compare.json");
+    replace("compare.json", change[i][0], change[i][1]);
+    cr_assert_eq(weir_compare_report_write(directory), WEIR_E_PARSE, "case %zu", i);
+    cr_assert(strstr(weir_last_error(), "compare.json"));
+    cr_assert(strstr(weir_last_error(), change[i][2]), "'%s'", weir_last_error());
+    store("compare.json", good, -1);
+  }
+  cr_assert_eq(access(path_of("report.html"), F_OK), -1);
 }

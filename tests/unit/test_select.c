@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "../planned.h"
-#include "base/base.h"
 #include "base/schemes.h"
 #include "collectives/collective.h"
 #include "collectives/compressed.h"

@@ -1,6 +1,5 @@
 /* What exchanges tell the monitor: latency and rate from times that are made of them. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <string.h>
 
 #include "collectives/cost.h"

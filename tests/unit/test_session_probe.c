@@ -1,6 +1,5 @@
 /* A session's probes and background echoes against a transport whose link is a script. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -71,61 +70,47 @@ static double known(weir_session *session) {
   return now.bandwidth;
 }
 
-Test(session_probe, finds_a_rate_that_has_risen) {
-  weir_session session;
-  link l = {.rate = 750 * MBIT};
-  start(&session, &l, 30 * MBIT);
-  cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
-  cr_assert_float_eq(known(&session), 750 * MBIT, 0.01 * 750 * MBIT);
-  cr_assert_eq(l.trains, 4, "a short one and three full ones, not %d", l.trains);
-  cr_assert_float_eq(session.budget.spent, l.sent, 1);
-  cr_assert_not(session.rate_unsure);
-  weir_feed_close(&session);
-}
+/* A probe of a link of `rate` where `known` was known; what is known then, how exactly, by how many
+ * trains at the most.  All rates are in Mbit/s. */
+typedef struct probe {
+  const char *what;
+  link link;
+  double known, found, error;
+  bool suspicious; /* there is a reason to doubt what was known */
+  int trains;      /* 0: however many */
+  double bytes;    /* at the most; 0: however many */
+} probe;
+static const probe probes[] = {
+    /* A short train and three full ones. */
+    {"a rate that has risen", {.rate = 750 * MBIT}, 30, 750, 7.5, true, 4, 0},
+    /* Ranks that do not get to run. */
+    {"stalls", {.rate = 750 * MBIT, .stall_every = 2}, 30, 750, 7.5, true, 0, 0},
+    {"rare stalls", {.rate = 750 * MBIT, .stall_every = 3}, 30, 750, 7.5, true, 0, 0},
+    /* A bucket that had filled. */
+    {"first train leaps", {.rate = 750 * MBIT, .leap = 1}, 30, 750, 7.5, true, 0, 0},
+    {"second train leaps", {.rate = 750 * MBIT, .leap = 2}, 30, 750, 7.5, true, 0, 0},
+    {"third train leaps", {.rate = 750 * MBIT, .leap = 3}, 30, 750, 7.5, true, 0, 0},
+    {"fourth train leaps", {.rate = 750 * MBIT, .leap = 4}, 30, 750, 7.5, true, 0, 0},
+    {"a look at a link that is as fast", {.rate = 750 * MBIT}, 750, 750, 1 / MBIT, false, 1, 18e3},
+    /* Long trains would block it. */
+    {"a link that has become narrow", {.rate = 30 * MBIT}, 750, 30, 0.3, false, 0, 3 * 18e3},
+};
 
-Test(session_probe, is_not_deceived_by_ranks_that_do_not_get_to_run) {
-  for (int every = 2; every <= 3; every++) {
+Test(session_probe, finds_the_rate) {
+  for (size_t i = 0; i < sizeof probes / sizeof *probes; i++) {
+    const probe *p = &probes[i];
     weir_session session;
-    link l = {.rate = 750 * MBIT, .stall_every = every};
-    start(&session, &l, 30 * MBIT);
-    cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
-    cr_assert_float_eq(known(&session), 750 * MBIT, 0.01 * 750 * MBIT, "every %d: %g", every,
+    link l = p->link;
+    start(&session, &l, p->known * MBIT);
+    cr_assert_eq(weir_probe_run(&session, p->suspicious), WEIR_OK);
+    cr_assert_float_eq(known(&session), p->found * MBIT, p->error * MBIT, "%s: %g", p->what,
                        known(&session) / MBIT);
+    cr_assert(p->trains == 0 || l.trains == p->trains, "%s: %d trains", p->what, l.trains);
+    cr_assert(p->bytes == 0 || l.sent <= p->bytes, "%s: %g bytes", p->what, l.sent);
+    cr_assert_float_eq(session.budget.spent, l.sent, 1, "%s", p->what);
+    cr_assert_not(session.rate_unsure, "%s", p->what);
     weir_feed_close(&session);
   }
-}
-
-Test(session_probe, is_not_deceived_by_a_bucket_that_had_filled) {
-  for (int leap = 1; leap <= 4; leap++) {
-    weir_session session;
-    link l = {.rate = 750 * MBIT, .leap = leap};
-    start(&session, &l, 30 * MBIT);
-    cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
-    cr_assert_float_eq(known(&session), 750 * MBIT, 0.01 * 750 * MBIT, "train %d: %g", leap,
-                       known(&session) / MBIT);
-    weir_feed_close(&session);
-  }
-}
-
-Test(session_probe, a_look_at_a_link_that_is_as_fast_costs_one_short_train) {
-  weir_session session;
-  link l = {.rate = 750 * MBIT};
-  start(&session, &l, 750 * MBIT);
-  cr_assert_eq(weir_probe_run(&session, false), WEIR_OK);
-  cr_assert_eq(l.trains, 1);
-  cr_assert_leq(l.sent, 18e3);
-  cr_assert_float_eq(known(&session), 750 * MBIT, 1);
-  weir_feed_close(&session);
-}
-
-Test(session_probe, a_look_finds_that_the_link_has_become_narrow) {
-  weir_session session;
-  link l = {.rate = 30 * MBIT};
-  start(&session, &l, 750 * MBIT);
-  cr_assert_eq(weir_probe_run(&session, false), WEIR_OK);
-  cr_assert_float_eq(known(&session), 30 * MBIT, 0.01 * 30 * MBIT, "%g", known(&session) / MBIT);
-  cr_assert_leq(l.sent, 3 * 18e3, "long trains would block it");
-  weir_feed_close(&session);
 }
 
 Test(session_probe, lost_trains_leave_the_rate_unsure) {

@@ -5,7 +5,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "lab/channel.h"
 #include "lab/supervisor.h"
 

@@ -60,7 +60,7 @@ Test(tcp_memory, bytes_come_as_they_went) {
   size_t sent[2] = {0}, got[2] = {0};
   weir_rng rng;
   open_ends(&e);
-  weir_rng_seed(&rng, 7);
+  rng = weir_rng_of(7);
   for (int side = 0; side < 2; side++)
     for (size_t i = 0; i < BYTES; i++) out[side][i] = (unsigned char)weir_rng_next(&rng);
   while (got[0] < BYTES || got[1] < BYTES) {
