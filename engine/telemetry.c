@@ -22,7 +22,7 @@ void weir_telemetry_sample(weir_engine *engine, const weir_bucket *bucket) {
 bool weir_telemetry_counts(const weir_engine *engine) {
   static const double dense = 0.5;
   static const uint64_t spacing = 16;
-  return engine->config.counts &&
+  return engine->host.nonzero != NULL &&
          (engine->most_nonzero <= dense || engine->exchanges % spacing == 0);
 }
 
