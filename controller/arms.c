@@ -9,7 +9,7 @@
 /* What of an arm its plan does not say. */
 enum {
   SAFE,     /* known to keep the loss of a training without evidence */
-  SEARCHED, /* its ratio is searched for, by a model of progress */
+  SEARCHED, /* its ratio is searched for, by a model of progress; or, of what is not zero (exact.c) */
   METHOD    /* has to show that it holds the loss; the first of the methods, the others follow */
 };
 

@@ -58,7 +58,8 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
  * Arms of one method share what is known of it. */
 #define WEIR_METHODS 11
 typedef struct weir_arm {
-  weir_plan plan; /* algorithm any: that of the cheapest row; ratio 0: it is searched for */
+  weir_plan plan; /* algorithm any: that of the cheapest row; ratio 0: it is found by search,
+                     or by what of gradients is not zero (exact.c) */
   bool safe;      /* known to keep the loss of a training without evidence */
   bool machines;  /* only where ranks share machines */
   bool host;      /* devices refuse it */

@@ -30,7 +30,7 @@ void weir_mailbox_destroy(weir_mailbox *m) {
 
 /* That a gradient had more nonzero elements than a plan sends must not go unseen. */
 static void keep_most(const weir_observation *dropped, weir_observation *next) {
-  if (next->nonzero > 0.0 && dropped->nonzero > next->nonzero) next->nonzero = dropped->nonzero;
+  if (dropped->nonzero > next->nonzero) next->nonzero = dropped->nonzero;
 }
 
 void weir_mailbox_put(weir_mailbox *m, const weir_observation *seen) {

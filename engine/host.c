@@ -46,7 +46,8 @@ static weir_status open_host(weir_engine *engine) {
   weir_status status = zeroed(engine, &host->residual);
   if (status == WEIR_OK) status = zeroed(engine, &host->fed);
   if (status == WEIR_OK) status = zeroed(engine, &host->sum);
-  if (status == WEIR_OK && engine->config.counts) status = counters(engine);
+  if (status == WEIR_OK && engine->config.counts && engine->config.momentum == 0)
+    status = counters(engine);
   if (status != WEIR_OK || engine->config.momentum == 0) return status;
   status = zeroed(engine, &host->velocity);
   return status == WEIR_OK ? zeroed(engine, &host->next) : status;

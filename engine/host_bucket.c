@@ -42,7 +42,7 @@ static double held_back(const weir_bucket *bucket) {
   const weir_engine *engine = bucket->engine;
   const size_t *offset = bucket->layout.offset, *nonzero = engine->host.nonzero;
   double most = 0;
-  if (nonzero == NULL || bucket->passage.nonzero > bucket->kept) return 0;
+  if (!engine->counting || bucket->passage.nonzero > bucket->kept) return 0;
   for (size_t t = 0, i = 0; t < bucket->layout.tensors; t++) {
     const float *g = engine->submitted[bucket->first + t];
     const size_t all = nonzero[bucket->first + t];

@@ -36,7 +36,6 @@ static void feed_block(feed *f, size_t at, size_t count, size_t part) {
   weir_moments *const moments = &f->moments[part];
   const float *g = f->g + at;
   float *const e = f->e + at;
-  if (f->counts) f->nonzero[part] += weir_nonzero(g, count);
   if (f->u != NULL) {
     weir_momentum_correct(g, f->u + at, f->next + at, count, f->momentum);
     g = f->next + at;
@@ -49,6 +48,8 @@ static void feed_block(feed *f, size_t at, size_t count, size_t part) {
   } else {
     weir_ef_accumulate(g, zeros, e, count, moments);
   }
+  /* Not before: that pass asks memory for what it reads well ahead. */
+  if (f->counts) f->nonzero[part] += weir_nonzero(f->g + at, count);
 }
 
 static void feed_part(void *argument, size_t part) {
@@ -103,7 +104,7 @@ static void feed_tensor(weir_bucket *bucket, size_t t) {
             .next = host->next != NULL ? host->next + at : NULL,
             .momentum = (float)engine->config.momentum,
             .n = n,
-            .counts = host->nonzero != NULL,
+            .counts = engine->counting,
             .parts = n < PARTS_LEAST ? 1 : PARTS};
   weir_moments *moments = &bucket->passage.moments;
   if (n == 0) return;

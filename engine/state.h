@@ -174,6 +174,8 @@ struct weir_engine {
   weir_pool *pool;             /* of all threads' contexts; NULL without codec_threads */
   weir_gain_curve *curve;
   bool curve_wanted;
+  bool counting;       /* what of gradients is not zero, in this step */
+  double most_nonzero; /* share of the rank with most, when it was counted last; 0: never */
   weir_bucket_set set;
   weir_warm warm;
   weir_plan_bucket *table; /* of the buckets in force or about to be; room for one a tensor */
@@ -299,6 +301,8 @@ void weir_telemetry_tell(weir_engine *engine, double sum_square, bool nonfinite)
 void weir_telemetry_sample(weir_engine *engine, const weir_bucket *bucket);
 /* Are the headers of all ranks what they can be?  Sets *nonfinite when any rank sits out. */
 weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite);
+/* Is what is not zero counted in the step that begins to exchange? */
+bool weir_telemetry_counts(const weir_engine *engine);
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record);
 
 #endif

@@ -110,6 +110,7 @@ static void open_exchange(weir_engine *engine) {
   engine->bytes_before =
       engine->config.transport != NULL ? engine->config.transport->bytes_sent : 0;
   weir_comm_step(engine->config.comm, weir_plan_digest(&engine->plan), engine->exchanges);
+  engine->counting = weir_telemetry_counts(engine);
   engine->curve_wanted = engine->curve != NULL && hooks->want_curve(hooks->user);
 }
 

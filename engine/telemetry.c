@@ -18,6 +18,20 @@ void weir_telemetry_sample(weir_engine *engine, const weir_bucket *bucket) {
     weir_gain_curve_add(engine->curve, bucket->fed, bucket->n, stride);
 }
 
+/* What is dense is counted now and then only, in the same steps on all ranks. */
+bool weir_telemetry_counts(const weir_engine *engine) {
+  static const double dense = 0.5;
+  static const uint64_t spacing = 16;
+  return engine->host.nonzero != NULL &&
+         (engine->most_nonzero <= dense || engine->exchanges % spacing == 0);
+}
+
+static void hear_nonzero(weir_engine *engine) {
+  double most = 0;
+  for (int r = 0; r < engine->size; r++) most = fmax(most, (double)engine->headers[r].nonzero);
+  if (most > 0) engine->most_nonzero = most;
+}
+
 /* A gradient without a nonzero element counts as having one, as 0 is not counted. */
 static void tell_nonzero(const weir_engine *engine, weir_header *header) {
   const size_t planned = engine->layout.offset[engine->layout.tensors - engine->config.full];
@@ -48,7 +62,7 @@ void weir_telemetry_tell(weir_engine *engine, double sum_square, bool nonfinite)
     header->curve[i] = engine->curve_wanted && !nonfinite
                            ? weir_gain_curve_gain(engine->curve, weir_curve_cr[i])
                            : -1;
-  if (engine->host.nonzero != NULL && !nonfinite) tell_nonzero(engine, header);
+  if (engine->counting && !nonfinite) tell_nonzero(engine, header);
   weir_average_tell(engine, header);
   if (hooks->local != NULL) hooks->local(hooks->user, header);
   if (nonfinite) header->flags |= WEIR_HEADER_NONFINITE;
@@ -64,6 +78,7 @@ weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
                        (unsigned long long)header->step, (unsigned long long)engine->exchanges);
     if (header->flags & WEIR_HEADER_NONFINITE) *nonfinite = true;
   }
+  hear_nonzero(engine);
   weir_status status = weir_average_check(engine);
   if (status != WEIR_OK) return status;
   const weir_directive *directive = &engine->headers[0].directive;

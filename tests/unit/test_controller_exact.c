@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "controller/controller.h"
+#include "controller/mailbox.h"
 #include "decide_input.h"
 
 #define RANKS 4
@@ -227,6 +228,28 @@ Test(exact, where_a_rank_does_not_count_nothing_is_known) {
     cr_assert(weir_plan_safe(&w.plan));
   }
   weir_controller_free(controller);
+}
+
+/* A thread that decides may be late, and what it has no room for is dropped. */
+Test(exact, what_is_dropped_still_tells_the_most) {
+  static weir_mailbox mailbox;
+  weir_observation seen = {0};
+  uint64_t dropped;
+  cr_assert_eq(weir_mailbox_open(&mailbox), WEIR_OK);
+  for (int i = 0; i < WEIR_MAILBOX_SLOTS + 5; i++) {
+    seen.step = (uint64_t)i;
+    seen.nonzero = i == 2 ? 0.4 : i == 5 ? 0.0 : 0.03; /* in one step it is not known */
+    weir_mailbox_put(&mailbox, &seen);
+  }
+  double most = 0.0;
+  for (int i = 0; i < WEIR_MAILBOX_SLOTS; i++) {
+    cr_assert(weir_mailbox_get(&mailbox, &seen, &dropped));
+    cr_assert_eq(seen.step, (uint64_t)i + 5);
+    most = fmax(most, seen.nonzero);
+  }
+  cr_assert_eq(dropped, 5u);
+  cr_assert_eq(most, 0.4);
+  weir_mailbox_destroy(&mailbox);
 }
 
 Test(exact, whose_policies_count) {
