@@ -21,7 +21,8 @@
 # its sizes divided by DIVIDE (100) whose gradients come at its gaps times STRETCH (1), sent compressed (PLAN) or as
 # they are (NONE).  `PROFILES=DIR bench/executed.sh WEIR OUT NETWORK shapes` is all profiles of DIR in phase narrow:
 # the plan against one bucket, every tensor alone and myopic choices, compressed and not; the last line of each says
-# whether all predictions are within 10 % of what was measured, and the exit code is 1 where one is not.
+# whether all predictions are within 10 % of what was measured, and the exit code is 1 where one is not.  What `weir plan
+# fusion` and `weir plan strategy` find for the shape is executed, too.
 #
 # With CLOCK=free-cpu the emulated network runs on a clock of its own (docs/guide/scenarios.md).  STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS,
 # CODEC (`codec_gbps`; 0: as fast as it can) and SLICE in the environment replace what is set here.
@@ -101,6 +102,34 @@ bandwidth_gbps = $gbps
 INI
 }
 
+# What `weir plan fusion` and `weir plan strategy` find for a shape, from what `weir profile` has learnt of it, executed:
+# fusion by the measured costs of PLAN's codec; strategy by the link alone: buckets of top-k at a
+# twentieth, which sends 0.036 of the bytes with indices and 16-bit values, or of nothing compressed.
+planners() { # cell
+  local dir=$out/$1 found
+  "$weir" plan fusion "$dir/profile.csv" --compress-table "$dir/compress-1.csv" --comm-table "$dir/comm-1.csv" \
+    --plan "${PLAN:-$plan}" --out "$dir/fusion.csv" --json > "$dir/fusion.json" &&
+    "$weir" plan strategy "$dir/profile.csv" --machines 4 --per-machine 1 --inter 1000,0.03 --codec topk:0.05,0.036 \
+      --gpu-ms 1000,0 --cpu-ms 0,0 --forbid 'all-to-all*,gather*' --no-hierarchical --fuse --out "$dir/strategy.csv" \
+      --json > "$dir/strategy.json" || return 1
+  sed -i 's/:0.05:ag,/:0.05:ag:auto-bf16,/' "$dir/strategy.csv"
+  sed 's/^steps_per_epoch.*/steps_per_epoch = 40/' "$out/$1.ini" > "$out/$1-planner.ini"
+  for found in fusion strategy; do
+    "$weir" run "$out/$1-planner.ini" --out "$dir/$found" --network "$network" ${CLOCK:+--clock "$CLOCK"} \
+      --policy "groups:$dir/$found.csv" > "$dir/$found.log" 2>&1 || { tail -1 "$dir/$found.log"; return 1; }
+    python3 - "$1" "$found" "$dir" <<'PY'
+import csv, json, statistics, sys
+cell, found, folder = sys.argv[1:]
+told = json.load(open(f'{folder}/{found}.json'))
+at = [float(r['elapsed_s']) for r in csv.DictReader(open(f'{folder}/{found}/steps.csv'))][4:]
+p, m = told['iteration_ms'], 1e3 * statistics.median(b - a for a, b in zip(at, at[1:]))
+groups = sum(1 for _ in open(f'{folder}/{found}.csv')) - 1
+print(f"{cell:20} {found:11} {'by weir plan ' + found:26} {groups:3} groups  predicted {p:8.1f}"
+      f"  measured {m:8.1f}  error {100 * (p / m - 1):+6.1f} %")
+PY
+  done
+}
+
 failed=0
 for cell; do
   scenario "${cell%%-*}" "${cell#*-}"
@@ -127,5 +156,6 @@ print(f"{cell:20} plan / one group {told['over_one']:.2f} (bound {told['bound_ov
       f"   plan / every tensor {told['over_layers']:.2f} (bound {told['bound_over_layers']:.2f})"
       f"   order {told['order_right']:.0f} of {told['order_pairs']:.0f}")
 PY
+  [ -z "$none" ] || planners "$cell" || failed=1
 done
 exit $failed
