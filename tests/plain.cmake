@@ -1,7 +1,7 @@
 # The tests of a build without the lab: unit tests that need nothing of it, by a runner of their own
 # that takes Criterion's headers alone.  They run on another processor, too, under its emulator.
 foreach(source ${unit_sources})
-  file(STRINGS ${source} needs REGEX "^#include (\"(lab/|model_check|report_folder|trainer_data)|<gio|<glib)")
+  file(STRINGS ${source} needs REGEX "^#include (\"(lab/|model_check|trainer_data)|<gio|<glib)")
   if(needs)
     continue()
   endif()
