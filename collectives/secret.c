@@ -1,53 +1,53 @@
+/* The digest itself, without an object for it, is of the interface that OpenSSL 3 calls old. */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "collectives/secret.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/core_names.h>
-#include <openssl/evp.h>
-#include <pthread.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
 
-/* libcrypto's HMAC, looked up once: the search takes longer than a proof. */
-static EVP_MAC *hmac;
-static void find_hmac(void) { hmac = EVP_MAC_fetch(NULL, "HMAC", NULL); }
+/* HMAC (RFC 2104) by libcrypto's SHA-256.  Its own HMAC takes memory for every proof, and datagrams are
+ * proved while steps are under way, which take none. */
+enum { BLOCK = SHA256_CBLOCK };
+_Static_assert(WEIR_PROOF_BYTES == SHA256_DIGEST_LENGTH, "a proof is a whole digest");
 
-static bool sign(const void *key, size_t key_bytes, const weir_piece *piece, size_t pieces,
-                 unsigned char proof[WEIR_PROOF_BYTES]) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  static char digest[] = "SHA256";
-  const OSSL_PARAM with[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
-                             OSSL_PARAM_construct_end()};
-  size_t length = 0;
-  (void)pthread_once(&once, find_hmac);
-  EVP_MAC_CTX *mac = hmac != NULL ? EVP_MAC_CTX_new(hmac) : NULL;
-  bool good = mac != NULL && EVP_MAC_init(mac, key, key_bytes, with) == 1;
-  for (size_t i = 0; i < pieces && good; i++)
-    good = piece[i].bytes == 0 || EVP_MAC_update(mac, piece[i].data, piece[i].bytes) == 1;
-  good = good && EVP_MAC_final(mac, proof, &length, WEIR_PROOF_BYTES) == 1 &&
-         length == WEIR_PROOF_BYTES;
-  EVP_MAC_CTX_free(mac);
-  return good;
+static void begin(SHA256_CTX *hash, const unsigned char key[BLOCK], unsigned char with) {
+  unsigned char pad[BLOCK];
+  for (size_t i = 0; i < BLOCK; i++) pad[i] = key[i] ^ with;
+  (void)SHA256_Init(hash);
+  (void)SHA256_Update(hash, pad, sizeof pad);
+  OPENSSL_cleanse(pad, sizeof pad);
 }
 
-/* HMAC of the pieces.  Where libcrypto cannot make one, for want of memory, the proof is bytes that
- * nobody can guess: whoever should have been convinced by it then refuses. */
-static void sign_or_spoil(const void *key, size_t key_bytes, const weir_piece *piece, size_t pieces,
-                          unsigned char proof[WEIR_PROOF_BYTES]) {
-  if (sign(key, key_bytes, piece, pieces, proof)) return;
-  while (getrandom(proof, WEIR_PROOF_BYTES, 0) != WEIR_PROOF_BYTES) continue;
+static void sign(const void *key, size_t key_bytes, const weir_piece *piece, size_t pieces,
+                 unsigned char proof[WEIR_PROOF_BYTES]) {
+  unsigned char block[BLOCK] = {0}, inside[SHA256_DIGEST_LENGTH];
+  SHA256_CTX hash;
+  if (key_bytes > BLOCK)
+    (void)SHA256(key, key_bytes, block);
+  else
+    memcpy(block, key, key_bytes);
+  begin(&hash, block, 0x36);
+  for (size_t i = 0; i < pieces; i++) (void)SHA256_Update(&hash, piece[i].data, piece[i].bytes);
+  (void)SHA256_Final(inside, &hash);
+  begin(&hash, block, 0x5c);
+  (void)SHA256_Update(&hash, inside, sizeof inside);
+  (void)SHA256_Final(proof, &hash);
+  OPENSSL_cleanse(block, sizeof block);
 }
 
 void weir_prove(const weir_key *key, const char *label, const weir_piece *piece, size_t pieces,
                 unsigned char proof[WEIR_PROOF_BYTES]) {
   weir_piece all[1 + WEIR_PIECES_MAX] = {{label, strlen(label) + 1}};
   for (size_t i = 0; i < pieces; i++) all[1 + i] = piece[i];
-  sign_or_spoil(key->bytes, sizeof key->bytes, all, 1 + pieces, proof);
+  sign(key->bytes, sizeof key->bytes, all, 1 + pieces, proof);
 }
 
 bool weir_proof_equal(const unsigned char *a, const unsigned char *b, size_t bytes) {
@@ -61,7 +61,7 @@ weir_key weir_key_of_job(const void *secret, size_t bytes, uint64_t job) {
   const uint64_t number = htole64(job);
   const weir_piece piece[] = {{label, sizeof label}, {&number, sizeof number}};
   weir_key key;
-  sign_or_spoil(bytes > 0 ? secret : label, bytes, piece, 2, key.bytes);
+  sign(bytes > 0 ? secret : label, bytes, piece, 2, key.bytes);
   return key;
 }
 
