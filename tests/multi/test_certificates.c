@@ -121,7 +121,7 @@ static void show(group *g, int rank) {
 static staff hire(const office *o, int ranks) {
   staff s = {.office = o};
   for (int r = 0; r < ranks; r++) {
-    char name[16];
+    char name[24];
     (void)snprintf(name, sizeof name, "rank-%d", r);
     s.of[r] = authority_certify(&o->ours, o->folder, name, (certify_as){.serial = 100 + r});
     s.trusted[r] = o->trusted;
