@@ -190,7 +190,7 @@ typedef struct arguments {
   int ranks, tensors, repeats;
   gint64 elements;
   double latency_ms, bandwidth_gbps;
-  const char *work;
+  char *work;
   gboolean json;
 } arguments;
 
@@ -229,13 +229,16 @@ static int bench(const arguments *a) {
   return well ? WEIR_EXIT_DONE : WEIR_EXIT_FAILED;
 }
 
+static void clear(arguments *a) { g_free(a->work); }
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(arguments, clear)
+
 int main(int argc, char **argv) {
-  arguments a = {.ranks = 4,
-                 .tensors = 200,
-                 .repeats = 7,
-                 .elements = 25000000,
-                 .latency_ms = 0.05,
-                 .bandwidth_gbps = 25};
+  g_auto(arguments) a = {.ranks = 4,
+                         .tensors = 200,
+                         .repeats = 7,
+                         .elements = 25000000,
+                         .latency_ms = 0.05,
+                         .bandwidth_gbps = 25};
   const GOptionEntry entries[] = {
       {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "1 to 16 (default 4)", "N"},
       {"tensors", 0, 0, G_OPTION_ARG_INT, &a.tensors,
