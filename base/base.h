@@ -28,7 +28,6 @@ typedef struct weir_rng {
   uint64_t s[4];
 } weir_rng;
 weir_rng weir_rng_of(uint64_t seed);
-void weir_rng_seed(weir_rng *rng, uint64_t seed);
 uint64_t weir_rng_next(weir_rng *rng);
 double weir_rng_uniform(weir_rng *rng);                 /* [0, 1) */
 uint64_t weir_rng_below(weir_rng *rng, uint64_t bound); /* unbiased, [0, bound), bound >= 1 */

@@ -17,8 +17,6 @@ weir_rng weir_rng_of(uint64_t seed) {
   return rng;
 }
 
-void weir_rng_seed(weir_rng *rng, uint64_t seed) { *rng = weir_rng_of(seed); }
-
 uint64_t weir_rng_next(weir_rng *rng) {
   uint64_t *s = rng->s;
   const uint64_t result = rotl(s[1] * 5, 7) * 9;

@@ -12,7 +12,8 @@ static const uint64_t doubt_spacing = 4, doubt_spacing_most = 8;
 static const int leaps_before_probe = 2;
 static const uint64_t leap_spacing = 4;
 static const uint64_t sample_spacing = 7;
-static const double bytes_share = 1.0; /* of bytes' time in that of latencies */
+static const double bytes_share =
+    1.0; /* an exchange waits for latencies if bytes take less of theirs */
 static const double sample_share = 0.05, sample_bytes = 80e3, sample_hops = 6;
 /* An arm's departure is learnt in so many steps; a later one is looked into again. */
 static const int absorb_steps = WEIR_RECENT;

@@ -62,8 +62,7 @@ static weir_status check(const weir_trainer_config *c, const weir_dataset *data)
 /* Fisher-Yates from the identity: a function of the seed alone. */
 static void shuffle(weir_trainer *t) {
   const uint32_t samples = (uint32_t)t->data->train;
-  weir_rng rng;
-  weir_rng_seed(&rng, t->at.permutation_seed);
+  weir_rng rng = weir_rng_of(t->at.permutation_seed);
   for (uint32_t i = 0; i < samples; i++) t->order[i] = i;
   for (uint32_t i = samples; i > 1; i--) {
     const uint32_t j = (uint32_t)weir_rng_below(&rng, i), swap = t->order[i - 1];
@@ -122,7 +121,7 @@ weir_status weir_trainer_create(weir_trainer **out, const weir_trainer_config *c
   }
   t->model.kind->init(&t->model, config->seed);
   /* Another stream than the weights' own. */
-  weir_rng_seed(&t->at.rng, config->seed ^ UINT64_C(0x5a3b1e0f9c7d2468));
+  t->at.rng = weir_rng_of(config->seed ^ UINT64_C(0x5a3b1e0f9c7d2468));
   t->at.permutation_seed = weir_rng_next(&t->at.rng);
   shuffle(t);
   *out = t;

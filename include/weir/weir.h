@@ -150,9 +150,10 @@ typedef struct weir_options {
    * take it meanwhile.  0 (default): the session listens there itself. */
   int listener;
   /* tcp, auto: "auto" (default), so that messages are encrypted (TLS 1.3) where there is a secret, by
-   * certificates where there are some (tls_certificate); or "off": plain text with a secret, too.  The same on all ranks.  The environment's WEIR_TLS, which
-   * holds one of the two words, can turn it off as well.  Over nccl announcements are encrypted where
-   * there is a secret, NCCL's own connections never. */
+   * certificates where there are some (tls_certificate); or "off": plain text with a secret, too.  The
+   * same on all ranks.  The environment's WEIR_TLS, which holds one of the two words, can turn it off
+   * as well.  Over nccl announcements are encrypted where there is a secret, NCCL's own connections
+   * never. */
   const char *tls;
   /* Tensors that stay in full precision under every policy: they are summed as fp32, together in one
    * bucket even where they are no neighbours, and no plan is run on them.  Items separated by commas,

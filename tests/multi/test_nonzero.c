@@ -25,8 +25,7 @@ typedef struct sparse {
 
 /* A hundredth is not zero, in other rows each time; the third tensor is small and dense. */
 static void fill(sparse *s, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   for (int step = 0; step < STEPS; step++) {
     const bool burst = s->dense_at >= 0 && step >= s->dense_at && step < s->dense_at + 3;
     for (int r = 0; r < GROUP_MAX; r++)
@@ -235,7 +234,7 @@ Test(nonzero, remainders_that_crowd_out_a_tensor_are_seen) {
     weir_rng rng;
     group g;
     cr_assert(h != NULL);
-    weir_rng_seed(&rng, 7);
+    rng = weir_rng_of(7);
     for (int step = 0; step < STEPS; step++)
       for (int r = 0; r < 2; r++) {
         for (size_t i = 0; i < 50; i++)

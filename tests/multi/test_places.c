@@ -19,8 +19,7 @@ static unsigned char due(size_t piece, size_t at) {
 /* Pieces of none, of one byte, around a chunk of the segment and of several; ranks without any. */
 static void make_shape(shape *s, int size, uint64_t seed) {
   static const size_t lengths[] = {0, 1, 3, 64, 131071, 131072, 131073, 300001};
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
+  weir_rng rng = weir_rng_of(seed);
   *s = (shape){.all = 0};
   for (size_t i = 0; i < PIECES; i++) {
     s->bytes[i] = lengths[weir_rng_below(&rng, sizeof lengths / sizeof *lengths)];

@@ -266,8 +266,7 @@ static void best_by_trying(const problem *p, double budget, double price, double
 }
 
 Test(bits, assignments_are_the_best_of_all) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   int merged = 0, large = 0;
   for (int turn = 0; turn < 200; turn++) {
     problem p;
@@ -301,8 +300,7 @@ Test(bits, assignments_are_the_best_of_all) {
 }
 
 Test(bits, every_method_keeps_the_error) {
-  weir_rng rng;
-  weir_rng_seed(&rng, 12);
+  weir_rng rng = weir_rng_of(12);
   for (int turn = 0; turn < 40; turn++) {
     problem p;
     make_problem(&p, &rng, 1 + (size_t)turn % 2);

@@ -160,7 +160,7 @@ static double share_taken(const course *c, double p, int rounds) {
   enum { RUNS = 2000 };
   weir_rng rng;
   int taken = 0;
-  weir_rng_seed(&rng, 11);
+  rng = weir_rng_of(11);
   for (int i = 0; i < RUNS; i++) {
     weir_evidence evidence = {0};
     weir_verdict verdict = WEIR_VERDICT_MORE;
@@ -232,8 +232,7 @@ Test(progress, false_alarms_and_power_under_sgd) {
   const weir_slope slope = {.level = 2.5, .per_step = 0.001};
   for (size_t c = 0; c < 3; c++) {
     double taken[DEBTS] = {0};
-    weir_rng rng;
-    weir_rng_seed(&rng, 12);
+    weir_rng rng = weir_rng_of(12);
     fprintf(stderr, "sgd, drift %g, noise %g:", drift[c], noise[c]);
     for (int i = 0; i < DEBTS; i++) {
       for (int run = 0; run < RUNS; run++) {

@@ -316,8 +316,7 @@ Test(kernels_passes, nonzero_elements_are_counted_alike_by_every_version) {
   const weir_cpu_ops *const versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   static const float kinds[] = {1.0F, -3e38F, 1e-45F, -1e-45F, 1e-38F, NAN, -NAN, INFINITY};
   float *x = malloc((MOST + 16) * sizeof *x);
-  weir_rng rng;
-  weir_rng_seed(&rng, 11);
+  weir_rng rng = weir_rng_of(11);
   for (size_t s = 0; s < SIZES; s++) {
     for (size_t shift = 0; shift < 16; shift += 5) {
       size_t wanted = 0;
