@@ -337,6 +337,13 @@ static void await_moment(round_of *round, int moment) {
     for (int r = 0; r < round->size; r++) met = met || atomic_load(&round->rank[r].at) == moment;
 }
 
+/* Until some rank knows that its group has ended; a connection that nobody uses is not missed. */
+static void await_found(const round_of *round) {
+  const double until_s = weir_now_s() + SETTLE_S;
+  for (bool found = false; !found && weir_now_s() < until_s; group_nap(0.002))
+    for (int r = 0; r < places(round); r++) found = found || round->rank[r].found_s > 0;
+}
+
 /* Returns when the first blow came. */
 static double torment(round_of *round, const pid_t *pid) {
   double first_s = 0;
@@ -353,9 +360,12 @@ static double torment(round_of *round, const pid_t *pid) {
     if (i + 1 == round->blows) chaos_last(b, pid, places(round)); /* the first lasts meanwhile */
   }
   if (round->blows == 2) chaos_last(&round->blow[0], pid, round->size);
-  /* Somebody's time may be up just now: until then nobody finishes and leaves. */
-  for (int i = 0; i < round->blows; i++)
+  /* Somebody's time may be up just now, or a connection about to be found closed: until then nobody
+   * finishes and leaves, as those who have found it in the last step would go on by themselves. */
+  for (int i = 0; i < round->blows; i++) {
     if (chaos_passes(&round->blow[i])) group_nap(SETTLE_S);
+    if (round->blow[i].kind == CUT) await_found(round);
+  }
   return first_s;
 }
 
@@ -442,7 +452,11 @@ static int judge_rank(const round_of *round, int rank, int due, char text[256]) 
     return 1;
   }
   if (t->status == WEIR_OK ? t->world == due : lost && !must_survive(round, rank)) return 0;
-  (void)snprintf(text, 256, "rank %d of %d, %d due: %s %.180s", rank, t->world, due,
+  int at = snprintf(text, 256, "of steps by ranks left");
+  for (int r = 0; r < places(round) && at < 200; r++)
+    at +=
+        snprintf(text + at, 256 - (size_t)at, " %d:%d", round->rank[r].steps, round->rank[r].world);
+  (void)snprintf(text + at, 256 - (size_t)at, ", rank %d's are not %d: %s %s", rank, due,
                  weir_status_name(t->status), t->message);
   return t->status == WEIR_E_INTERNAL && t->message[0] ? 2 : 1;
 }
