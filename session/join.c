@@ -7,6 +7,12 @@
 #include "session/abi.h"
 #include "session/state.h"
 
+#define LOSSES_MOST 3 /* while it comes in */
+
+static bool is_loss(weir_status status) {
+  return status == WEIR_E_PEER || status == WEIR_E_TIMEOUT;
+}
+
 static weir_status check(const weir_session *session, double wait_s) {
   if (session == NULL) return weir_fail(WEIR_E_INVALID, "the session is NULL");
   if (session->start_tried)
@@ -59,24 +65,46 @@ static weir_status connect_to(weir_session *session, double wait_s, int *members
   weir_session_forget_secret(session);
   if (status == WEIR_OK)
     status = weir_comm_create(&session->comm, session->transport, options->timeout_s);
-  return status == WEIR_OK ? weir_session_settle(session) : status;
+  return status;
 }
 
-/* What the members do in weir_grow, of a rank that has nothing yet. */
-static weir_status join(weir_session *session, double wait_s, weir_survivors *now) {
+/* What the members do after weir_grow, of a rank that has nothing yet. */
+static weir_status take_up(weir_session *session, const weir_plan *first, weir_survivors *now) {
   weir_standing mine;
+  weir_status status = weir_session_compare(session, first);
+  if (status == WEIR_OK && session->engine == NULL)
+    status = weir_session_create_engine(session, first);
+  if (status != WEIR_OK) return status;
+  weir_engine_stand(session->engine, &mine);
+  mine.fresh = 1;
+  return weir_session_line_up(session, &mine, now);
+}
+
+/* A rank was lost while this one came in.  It counts as one of the group, and without it the others
+ * could be too few to go on: so it goes on with them. */
+static weir_status go_on(weir_session *session) {
+  weir_standing mine;
+  int joined;
+  if (session->engine != NULL) weir_engine_stand(session->engine, &mine);
+  return weir_session_move(session, false, &joined);
+}
+
+static weir_status join(weir_session *session, double wait_s, weir_survivors *now) {
   weir_plan first;
   int members = 0;
   weir_status status = weir_policy_first_plan(session->options.policy, &first);
   if (status == WEIR_OK) status = weir_session_order(session);
   if (status == WEIR_OK) status = connect_to(session, wait_s, &members);
-  if (status == WEIR_OK) status = weir_session_compare(session, &first);
-  if (status == WEIR_OK) status = weir_session_create_engine(session, &first);
   if (status != WEIR_OK) return status;
-  weir_engine_stand(session->engine, &mine);
-  mine.fresh = 1;
-  now->joined = session->options.world_size - members;
-  return weir_session_line_up(session, &mine, now);
+  const int come = session->transport->size - members;
+  status = weir_session_settle(session);
+  if (status == WEIR_OK) status = take_up(session, &first, now);
+  for (int lost = 0; is_loss(status) && lost < LOSSES_MOST; lost++) {
+    status = go_on(session);
+    if (status == WEIR_OK) status = take_up(session, &first, now);
+  }
+  now->joined = come;
+  return status;
 }
 
 weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now) {

@@ -48,10 +48,13 @@ static weir_status change(weir_session *session, bool grows, weir_transport **ne
   return status;
 }
 
-/* The new group's transport in place of the old one.  Where some have joined, all of it is there. */
-static weir_status move(weir_session *session, bool grows, int *joined) {
+weir_status weir_session_move(weir_session *session, bool grows, int *joined) {
   weir_transport *next = NULL;
   weir_comm *comm = NULL;
+  weir_echo_stop(&session->echo);
+  memset(&session->echo, 0, sizeof session->echo);
+  weir_controller_free(session->controller);
+  session->controller = NULL;
   weir_status status = change(session, grows, &next);
   if (status == WEIR_OK) status = weir_comm_create(&comm, next, session->options.timeout_s);
   if (status != WEIR_OK) {
@@ -101,18 +104,13 @@ weir_status weir_session_line_up(weir_session *session, const weir_standing *min
 }
 
 static weir_status restart(weir_session *session, bool grows, weir_survivors *left) {
-  weir_echo_stop(&session->echo);
-  memset(&session->echo, 0, sizeof session->echo);
-  weir_controller_free(session->controller);
-  session->controller = NULL;
   weir_standing mine;
   weir_plan first;
   weir_engine_stand(session->engine, &mine); /* its threads are done with the transport */
-  weir_status status = move(session, grows, &left->joined);
-  if (status == WEIR_OK && left->joined > 0) {
-    status = weir_policy_first_plan(session->options.policy, &first);
-    if (status == WEIR_OK) status = weir_session_compare(session, &first);
-  }
+  weir_status status = weir_session_move(session, grows, &left->joined);
+  /* Of survivors, too: one may have come in when the group ended, and have compared nothing yet. */
+  if (status == WEIR_OK) status = weir_policy_first_plan(session->options.policy, &first);
+  if (status == WEIR_OK) status = weir_session_compare(session, &first);
   return status == WEIR_OK ? weir_session_line_up(session, &mine, left) : status;
 }
 

@@ -217,6 +217,10 @@ uint64_t weir_session_offer(const weir_session *session);
 /* A transport that the session has not got from weir_session_connect: everything that follows from
  * the group's size, and which ranks share a machine; collective. */
 weir_status weir_session_settle(weir_session *session);
+/* The transport of a group that some have joined, or of those who are left of one that has ended, in
+ * place of the old one; *joined: so many more than there were.  Where that fails, the old one stays,
+ * or all of the new one is there.  The engine has stood by, if there is one.  Collective. */
+weir_status weir_session_move(weir_session *session, bool grows, int *joined);
 /* After a change of the group: all ranks' standings, made one, and what starts again with it.
  * Collective. */
 weir_status weir_session_line_up(weir_session *session, const weir_standing *mine,

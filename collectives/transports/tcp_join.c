@@ -266,7 +266,10 @@ static weir_status attend(applicant *a, bool *taken) {
         (void)close(c->fd);
         c->fd = -1;
       }
-      if (c->fd < 0 && a->table == NULL) break;
+      if (c->fd < 0 && a->table == NULL) { /* a member that is silent is not to be waited for */
+        waits = false;
+        break;
+      }
       waits = waits || (c->fd >= 0 && !c->told);
     }
     if (a->table == NULL) until_s = a->deadline_s;

@@ -378,7 +378,8 @@ weir_status weir_grow(weir_session *session, weir_survivors *now);
  *
  * WEIR_E_MISMATCH: the group has refused this rank (the secret, the version, the job, TLS, or what it has
  * registered); the message says why.  WEIR_E_TIMEOUT: no member was found, or there was no place.
- * WEIR_E_PEER: a rank was lost while this one came in; the others go on without both.
+ * WEIR_E_PEER: ranks were lost while this one came in, and it could not go on with the others as
+ * weir_shrink does for them (it tries three times).
  * WEIR_E_STATE: weir_session_load was called.  After a failure: weir_session_free, and a new session. */
 weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now);
 

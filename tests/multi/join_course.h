@@ -55,6 +55,7 @@ typedef struct course { /* shared by all processes */
   int want[COURSE_PHASES]; /* ranks in each phase, which ends some steps later; 0: no more phases */
   int victim, victim_phase; /* the seat that is killed when that phase begins */
   int killed_at_grow;       /* the seat that is killed instead of growing; -1: none */
+  int silent_in_grow;       /* the seat that stops once the new group has met; -1: none */
   int watch_phase;          /* which does not end before somebody waits at rank 0's door */
   /* It goes on until so many have joined, have ended without it, and weir_grow has taken in nobody,
    * or failed. */
@@ -242,6 +243,13 @@ static inline void course_strike(course *c, int me, const weir_session *session)
 
 static inline weir_status course_grow(course *c, course_seat *own, weir_session *session) {
   if (own - c->seat == c->killed_at_grow) (void)raise(SIGKILL);
+  if (own - c->seat == c->silent_in_grow) {
+    weir_transport *next = NULL, *t = session->transport;
+    const weir_status met = t->ops->grow(t, c->timeout_s, &next);
+    if (met != WEIR_OK) return met;
+    (void)atomic_fetch_add(&c->failed, 1); /* as it will have, for all others */
+    (void)raise(SIGSTOP);
+  }
   const weir_status status = weir_grow(session, &own->now);
   if (session->options.rank != 0) return status;
   if (status == WEIR_OK && 2 * own->now.joined > own->now.world_size)
@@ -327,6 +335,7 @@ static inline course *course_new(const char *policy, const char *secret) {
                 .most = 8,
                 .victim = -1,
                 .killed_at_grow = -1,
+                .silent_in_grow = -1,
                 .steps = 40,
                 .until_s = weir_now_s() + 60};
   (void)snprintf(c->where, sizeof c->where, "127.0.0.1:%d", free_port());
@@ -359,7 +368,7 @@ static inline void course_end(course *c) {
   int last = -1;
   for (int s = 0; s < COURSE_SEATS; s++) {
     const course_seat *own = &c->seat[s];
-    if (own->pid == 0) continue;
+    if (own->pid == 0 || s == c->silent_in_grow) continue;
     if (own->odd >= IS_STOPPED) (void)kill(own->pid, SIGKILL);
     (void)waitpid(own->pid, NULL, 0);
     if (s == c->victim || s == c->killed_at_grow || own->odd != NOTHING) continue;
@@ -369,6 +378,10 @@ static inline void course_end(course *c) {
       cr_expect_eq(memcmp(own->w, c->seat[last].w, sizeof own->w), 0, "%s: seats %d and %d differ",
                    c->policy, s, last);
     last = s;
+  }
+  if (c->silent_in_grow >= 0) { /* it may still have to do so: the last to be ended */
+    (void)kill(c->seat[c->silent_in_grow].pid, SIGKILL);
+    (void)waitpid(c->seat[c->silent_in_grow].pid, NULL, 0);
   }
   cr_expect_eq(atomic_load(&c->wrong), 0, "%s: %d elements are wrong, by %g at most", c->policy,
                atomic_load(&c->wrong), c->worst);

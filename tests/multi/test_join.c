@@ -248,6 +248,20 @@ Test(join, a_member_dies_when_it_should_grow) {
   }
 }
 
+/* Three of four go on, one of whom has just come in: two alone could not know that the other two
+ * do not. */
+Test(join, a_member_falls_silent_once_all_have_met) {
+  for (int victim = 0; victim < 3; victim++) {
+    course *c = course_new("fixed:topk:0.1:ag", victim == 1 ? COURSE_SECRET : NULL);
+    c->timeout_s = 1.5;
+    c->want[0] = 3;
+    c->seat[3].phase = 1;
+    c->silent_in_grow = victim;
+    c->failed_due = 1;
+    play(c);
+  }
+}
+
 /* It waits at the door, and does not answer the call. */
 Test(join, one_who_waits_falls_silent) {
   course *c = course_new("fixed:topk:0.1:ag", NULL);
