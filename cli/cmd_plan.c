@@ -54,12 +54,25 @@ int weir_cmd_plan(int argc, char **argv) {
 
 /* What `weir plan` found, as the table of buckets that policy groups:TABLE executes. */
 
+static void add_row(GString *table, const char *name, const char *plan, weir_place place) {
+  if (table->len == 0) g_string_append(table, "last,plan,place\n");
+  g_string_append_printf(table, "%s,%s,%s\n", name, plan,
+                         place == WEIR_PLACE_THREAD ? "thread" : "caller");
+}
+
 void plan_table_add(GString *table, const char *last, const weir_plan *plan, weir_place place) {
   char text[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(plan, text);
-  if (table->len == 0) g_string_append(table, "last,plan,place\n");
-  g_string_append_printf(table, "%s,%s,%s\n", last, text,
-                         place == WEIR_PLACE_THREAD ? "thread" : "caller");
+  add_row(table, last, text, place);
+}
+
+void plan_table_keep(GString *table, const char *name) {
+  g_autoptr(GString) item = g_string_new(NULL); /* of a filter, which is of patterns */
+  for (; *name; name++) {
+    if (strchr("*?[]\\", *name)) g_string_append_c(item, '\\');
+    g_string_append_c(item, *name);
+  }
+  add_row(table, item->str, "full", WEIR_PLACE_CALLER);
 }
 
 weir_status plan_table_write(const GString *table, const char *path) {

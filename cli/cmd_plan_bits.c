@@ -15,7 +15,9 @@ static const char description[] =
     "STATS.csv has the columns layer,numel,norm,bits,bucket,bytes,error: one line for every\n"
     "measured way to quantize a layer, and the lines of a layer together. norm is the l2 norm of\n"
     "the layer's accumulated gradient, bytes what is sent, error the l2 norm of the difference\n"
-    "between the decoded and the exact gradient.\n"
+    "between the decoded and the exact gradient. `weir replay DIR --bits STATS.csv` writes what a\n"
+    "run under policy bits has measured. A layer whose only line is of 32 bits in buckets of 0 is\n"
+    "in full precision, in one package with all of its kind.\n"
     "\n"
     "The methods look for the fewest bytes such that the l2 norm of the whole error is at most\n"
     "ALPHA times that of 4 bits everywhere (at the reference bucket).\n"
@@ -129,6 +131,20 @@ static weir_status check_row(const weir_bits_stats *stats, size_t layer, size_t 
                    option->bucket, WEIR_BITS_LEAST, WEIR_BITS_MOST);
 }
 
+/* Those that are of buckets, without those that go apart, which the table begins with. */
+static void split(const weir_bits_stats *stats, const size_t *choice, weir_bits_stats *rest,
+                  size_t *rest_choice, GString *table) {
+  rest->options = stats->options;
+  for (size_t l = 0; l < stats->layer_count; l++) {
+    if (stats->layers[l].apart) {
+      plan_table_keep(table, stats->layers[l].name);
+      continue;
+    }
+    rest_choice[rest->layer_count] = choice[l];
+    rest->layers[rest->layer_count++] = stats->layers[l];
+  }
+}
+
 static weir_status write_table(const weir_bits_stats *stats, const weir_bits *bits,
                                const weir_plan *coded, const char *path, const char *out) {
   weir_status status = WEIR_OK;
@@ -137,9 +153,13 @@ static weir_status write_table(const weir_bits_stats *stats, const weir_bits *bi
   weir_plan dense;
   if (status == WEIR_OK) status = weir_plan_parse("none:1:dense", &dense);
   if (status != WEIR_OK) return status;
+  g_autofree weir_bits_layer *layers = g_new0(weir_bits_layer, stats->layer_count);
+  g_autofree size_t *choice = g_new0(size_t, stats->layer_count);
   g_autofree weir_plan_bucket *bucket = g_new0(weir_plan_bucket, stats->layer_count);
-  const size_t count = weir_bits_table(stats, bits->choice, &dense, bucket);
   g_autoptr(GString) table = g_string_new(NULL);
+  weir_bits_stats rest = {.layers = layers};
+  split(stats, bits->choice, &rest, choice, table);
+  const size_t count = weir_bits_table(&rest, choice, &dense, bucket);
   for (size_t k = 0; k < count; k++) {
     weir_plan plan = {0};
     weir_plan_of_bucket(&bucket[k], &plan);
@@ -149,7 +169,7 @@ static weir_status write_table(const weir_bits_stats *stats, const weir_bits *bi
       plan.cr = own.cr;
       plan.bucket_log2 = own.bucket_log2;
     }
-    plan_table_add(table, stats->layers[bucket[k].end - 1].name, &plan, WEIR_PLACE_CALLER);
+    plan_table_add(table, layers[bucket[k].end - 1].name, &plan, WEIR_PLACE_CALLER);
   }
   return plan_table_write(table, out);
 }

@@ -74,11 +74,26 @@ typedef struct given {
   guint bucket;
 } given;
 
+/* What was measured, as `weir plan bits` reads it. */
+static void write_stats(const weir_bits_stats *stats, GString *csv) {
+  g_string_assign(csv, "layer,numel,norm,bits,bucket,bytes,error\n");
+  for (size_t l = 0; l < stats->layer_count; l++) {
+    const weir_bits_layer *layer = &stats->layers[l];
+    for (size_t i = layer->first; i < layer->first + layer->count; i++) {
+      const weir_bits_option *option = &stats->options[i];
+      g_string_append_printf(csv, "%s,%.0f,%.17g,%u,%u,%.0f,%.17g\n", layer->name, layer->numel,
+                             layer->norm, option->bits, option->bucket, option->bytes,
+                             sqrt(option->error2));
+    }
+  }
+}
+
 /* A layer with its options.  Journals of old know buckets of 128 elements alone and do not say so. */
 static gboolean read_layer(JsonNode *node, weir_bits_stats *stats, given *was) {
   if (!JSON_NODE_HOLDS_OBJECT(node)) return FALSE;
   JsonObject *object = json_node_get_object(node);
   JsonArray *errors = read_array(object, "error2");
+  const char *name = read_text(object, "name");
   double numel = 0.0, norm = 0.0, width = 0.0, bucket = WEIR_BITS_BUCKET;
   if (!errors || !read_number(json_object_get_member(object, "numel"), 0.0, G_MAXUINT32, &numel) ||
       !read_number(json_object_get_member(object, "norm"), 0.0, G_MAXDOUBLE, &norm) ||
@@ -90,7 +105,7 @@ static gboolean read_layer(JsonNode *node, weir_bits_stats *stats, given *was) {
   if ((count == 0) != (width == WEIR_BITS_FULL) || count != sizes * WEIR_BITS_WIDTHS ||
       sizes > WEIR_BITS_SIZES || numel != floor(numel))
     return FALSE;
-  weir_bits_describe(stats, NULL, (size_t)numel, width == WEIR_BITS_FULL, sizes);
+  weir_bits_describe(stats, name ? name : "", (size_t)numel, width == WEIR_BITS_FULL, sizes);
   weir_bits_layer *layer = &stats->layers[stats->layer_count - 1];
   layer->norm = norm;
   *was = (given){(unsigned)width, (guint)bucket};
@@ -109,8 +124,8 @@ static gboolean read_options(JsonObject *object, weir_bits_options *options) {
          read_number(json_object_get_member(object, "alpha"), 1.0, 1e6, &options->alpha);
 }
 
-/* A line's "bits"; FALSE when it is not what the journal writes.  Prints nothing. */
-static gboolean replay_bits(JsonObject *object, gboolean *same) {
+/* A line's "bits", also as statistics; FALSE when it is not what the journal writes.  Prints nothing. */
+static gboolean replay_bits(JsonObject *object, gboolean *same, GString *csv) {
   JsonArray *layers = read_array(object, "layers");
   const guint count = layers ? json_array_get_length(layers) : 0;
   weir_bits_options options;
@@ -124,6 +139,7 @@ static gboolean replay_bits(JsonObject *object, gboolean *same) {
     if (!read_layer(json_array_get_element(layers, l), &stats, &was[l])) return FALSE;
   weir_bits_assigned assigned = {.choice = choice};
   if (weir_bits_assign(&stats, &options, &assigned) != WEIR_OK) return FALSE;
+  write_stats(&stats, csv);
   *same = TRUE;
   for (guint l = 0; l < count; l++) {
     const weir_bits_option *option = &stats.options[choice[l]];
@@ -248,7 +264,9 @@ static gboolean check_format(const char *path, guint line, JsonObject *object) {
   return TRUE;
 }
 
-static gboolean read_line(const char *path, guint number, const char *text, replay_line *out) {
+/* csv: the statistics of the newest assignment of widths; as before where the line has none. */
+static gboolean read_line(const char *path, guint number, const char *text, replay_line *out,
+                          GString *csv) {
   g_autoptr(JsonParser) parser = json_parser_new();
   g_autoptr(GError) error = NULL;
   if (!json_parser_load_from_data(parser, text, -1, &error))
@@ -273,7 +291,7 @@ static gboolean read_line(const char *path, guint number, const char *text, repl
   }
   if (out->input.policy != WEIR_POLICY_BITS) return TRUE;
   JsonObject *bits = read_object(object, "bits");
-  if (!bits || !replay_bits(bits, &same))
+  if (!bits || !replay_bits(bits, &same, csv))
     return refuse(path, number,
                   "expected 'bits' with method, alpha and layers (numel, norm, bits, error2)");
   out->otherwise = !same;
@@ -295,13 +313,13 @@ static char **read_rows(const char *path) {
   return rows;
 }
 
-static gboolean read_part(const char *path, GArray *lines) {
+static gboolean read_part(const char *path, GArray *lines, GString *csv) {
   g_auto(GStrv) rows = read_rows(path);
   if (!rows) return FALSE;
   for (guint i = 0; rows[i]; i++) {
     if (!rows[i][0] && !rows[i + 1]) break; /* after the last newline */
     replay_line line = {0};
-    if (!read_line(path, i + 1, rows[i], &line)) return FALSE;
+    if (!read_line(path, i + 1, rows[i], &line, csv)) return FALSE;
     g_array_append_val(lines, line);
   }
   return TRUE;
@@ -309,12 +327,12 @@ static gboolean read_part(const char *path, GArray *lines) {
 
 /* Both print FILE:LINE and what was expected, and return FALSE. The oldest part first; only the
  * newest, which has the path's name, must be there. */
-static gboolean replay_read_decisions(const char *path, GArray *lines) {
+static gboolean replay_read_decisions(const char *path, GArray *lines, GString *csv) {
   for (int part = WEIR_JOURNAL_PARTS - 1; part > 0; part--) {
     g_autofree char *older = g_strdup_printf("%s.%d", path, part);
-    if (g_file_test(older, G_FILE_TEST_EXISTS) && !read_part(older, lines)) return FALSE;
+    if (g_file_test(older, G_FILE_TEST_EXISTS) && !read_part(older, lines, csv)) return FALSE;
   }
-  if (!read_part(path, lines)) return FALSE;
+  if (!read_part(path, lines, csv)) return FALSE;
   return lines->len > 0 || refuse(path, 1, "no decisions; expected one a line, in JSON");
 }
 
@@ -476,14 +494,25 @@ static void print_table(GArray *lines, const replay_totals *t) {
            t->predicted_s, t->measured_s);
 }
 
-static int replay(const char *where, const char *steps, gboolean json) {
+static gboolean write_bits(const char *decisions, const GString *csv, const char *path) {
+  g_autoptr(GError) error = NULL;
+  if (csv->len == 0)
+    return refuse(decisions, 1, "no widths were assigned; expected a run under policy bits");
+  if (g_file_set_contents(path, csv->str, (gssize)csv->len, &error)) return TRUE;
+  fprintf(stderr, "weir replay: --bits: %s\n", error->message);
+  return FALSE;
+}
+
+static int replay(const char *where, const char *steps, const char *bits, gboolean json) {
   const gboolean directory = g_file_test(where, G_FILE_TEST_IS_DIR);
   g_autofree char *decisions =
       directory ? g_build_filename(where, "decisions.jsonl", NULL) : g_strdup(where);
   g_autofree char *beside = directory ? g_build_filename(where, "steps.csv", NULL) : NULL;
   if (!steps && beside && g_file_test(beside, G_FILE_TEST_EXISTS)) steps = beside;
   g_autoptr(GArray) lines = g_array_new(FALSE, TRUE, sizeof(replay_line));
-  if (!replay_read_decisions(decisions, lines)) return WEIR_EXIT_USAGE;
+  g_autoptr(GString) csv = g_string_new(NULL);
+  if (!replay_read_decisions(decisions, lines, csv)) return WEIR_EXIT_USAGE;
+  if (bits && !write_bits(decisions, csv, bits)) return WEIR_EXIT_USAGE;
   if (steps && !replay_read_steps(steps, lines)) return WEIR_EXIT_USAGE;
   replay_totals totals = {0};
   judge(lines, &totals);
@@ -495,12 +524,15 @@ static int replay(const char *where, const char *steps, gboolean json) {
 }
 
 int weir_cmd_replay(int argc, char **argv) {
-  g_autofree char *steps = NULL;
+  g_autofree char *steps = NULL, *bits = NULL;
   gboolean json = FALSE;
-  const GOptionEntry entries[] = {{"steps", 0, 0, G_OPTION_ARG_FILENAME, &steps,
-                                   "steps to compare the predictions with", "FILE"},
-                                  {"json", 0, 0, G_OPTION_ARG_NONE, &json, "print JSON", NULL},
-                                  G_OPTION_ENTRY_NULL};
+  const GOptionEntry entries[] = {
+      {"steps", 0, 0, G_OPTION_ARG_FILENAME, &steps, "steps to compare the predictions with",
+       "FILE"},
+      {"bits", 0, 0, G_OPTION_ARG_FILENAME, &bits,
+       "write what policy bits has measured last, for weir plan bits", "STATS.csv"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &json, "print JSON", NULL},
+      G_OPTION_ENTRY_NULL};
   const cli_help help = {
       "weir replay", "DIR|decisions.jsonl",
       "Makes every decision of a run again from what was known then, compares it with what was\n"
@@ -513,5 +545,5 @@ int weir_cmd_replay(int argc, char **argv) {
     fprintf(stderr, "weir replay: expected one run's folder or its decisions.jsonl\n");
     return WEIR_EXIT_USAGE;
   }
-  return replay(argv[1], steps, json);
+  return replay(argv[1], steps, bits, json);
 }

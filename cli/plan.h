@@ -27,6 +27,8 @@ char *plan_arguments(const cli_help *help, const GOptionEntry *entries, int *arg
 
 /* One more bucket of a table (controller/table.h) that begins empty: its last tensor and its plan. */
 void plan_table_add(GString *table, const char *last, const weir_plan *plan, weir_place place);
+/* A tensor that stays in full precision, apart from all buckets, which follow. */
+void plan_table_keep(GString *table, const char *name);
 /* WEIR_E_IO; the file is whole or not there. */
 weir_status plan_table_write(const GString *table, const char *path);
 

@@ -72,6 +72,7 @@ static weir_status layer_of_row(reader *r, double numel, double norm) {
 static weir_status add_option(reader *r, weir_bits_option option) {
   weir_bits_stats *s = r->stats;
   weir_bits_layer *layer = &s->layers[s->layer_count - 1];
+  layer->apart = layer->count == 0 && option.bits == 32 && option.bucket == 0; /* so far */
   if (layer->full) { /* its rows are checked, and replaced by one */
     if (layer->count) return WEIR_OK;
     option = (weir_bits_option){32, 0, 4.0 * layer->numel, 0.0};
@@ -127,9 +128,10 @@ static weir_status refuse_scattered(const weir_bits_stats *s, const char *path) 
   return status;
 }
 
-static weir_status need_reference(const weir_bits_stats *s, const char *path) {
+static weir_status need_reference(weir_bits_stats *s, const char *path) {
   for (size_t l = 0; l < s->layer_count; l++) {
-    const weir_bits_layer *layer = &s->layers[l];
+    weir_bits_layer *layer = &s->layers[l];
+    layer->full = layer->full || layer->apart;
     bool found = layer->full;
     for (size_t i = layer->first; i < layer->first + layer->count; i++)
       found |= s->options[i].bits == 4 && s->options[i].bucket == s->bucket;

@@ -8,7 +8,8 @@
  * Statistics, CSV `layer,numel,norm,bits,bucket,bytes,error`: one line an option, the lines of a
  * layer together and with the same numel and norm.  norm is the l2 norm of the layer's accumulated
  * gradient, error the l2 norm of decoded less exact.  Layers whose names hold one of the given
- * patterns (any case) stay in full precision: 4 numel bytes, no error.
+ * patterns (any case) stay in full precision: 4 numel bytes, no error.  So do layers whose only line is
+ * of 32 bits in buckets of 0, which go apart: tables of buckets are of the others.
  *
  * Everything is plain computation on the caller's thread. */
 #ifndef WEIR_PLANNER_BITS_H
@@ -37,6 +38,7 @@ typedef struct weir_bits_layer {
   size_t first, count; /* its options; full precision: exactly one, of 32 bits */
   size_t line;         /* in the file, of its first option */
   bool full;
+  bool apart; /* full, and of no bucket */
 } weir_bits_layer;
 
 typedef struct weir_bits_stats {

@@ -196,6 +196,11 @@ table=$work/out.csv
 awk -F, -v OFS=, '1; /^huge/ { $5 = 1024; $6 -= 50; print }' "$stats" >"$work/sizes.csv"
 "$weir" plan bits "$work/sizes.csv" --out "$table" >/dev/null || fail "bits --out, sizes"
 grep -qx 'huge2,qsgd:0.0625:sra:bucket=1024,caller' "$table" && [[ $(wc -l <"$table") == 4 ]] || fail "$(<"$table")"
+# What was never quantized goes apart, by its name letter for letter; "norm" alone is a bucket of full precision.
+{ cat "$stats"; echo 'odd*[1],64,0,32,0,256,0'; } >"$work/apart.csv"
+"$weir" plan bits "$work/apart.csv" --out "$table" >/dev/null || fail "bits --out, apart"
+[[ $(<"$table") == $'last,plan,place\nodd\\*\\[1\\],full,caller\nhuge2,'*$'\nLayerNorm,none:1:dense,caller' ]] ||
+  fail "$(<"$table")"
 rm "$table"
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --out "$table"
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --plan none:1:dense

@@ -93,6 +93,25 @@ cmp bits.csv due.csv || fail "$(cat bits.csv)"
 sed -i 's/dense,/dense-halving,/' bits.csv
 executed bits.csv qsgd:0.125:sra
 
+# What policy bits has measured in a run, planned from and executed: as foretold a rank sends 2 (N - 1) / N, 4 thirds, of
+# the bytes of all tensors (those of the full ones, 4 an element, go by one all-reduce), and the headers' telemetry besides.
+run bits:knapsack:2 measured
+"$weir" replay measured --bits measured.csv >/dev/null || fail "weir replay --bits"
+"$weir" plan bits measured.csv --out assigned.csv --json >assigned.json || fail "plan bits of a run"
+[ "$(grep -c '^fc[123].bias,full,caller' assigned.csv)" = 3 ] && [ "$(grep -c qsgd: assigned.csv)" = 3 ] || fail "$(cat assigned.csv)"
+run "groups:$PWD/assigned.csv" out
+python3 - <<'END' || fail "other bytes than weir plan bits has foretold"
+import csv, json
+foretold = json.load(open('assigned.json'))['bytes'] * 4 / 3
+sent = [float(r['wire_bytes']) for r in csv.DictReader(open('out/steps.csv')) if '/' in r['plan']]
+print(f'{len(sent)} steps, {sent[0]:.0f} bytes, {foretold:.0f} foretold')
+assert len(sent) >= 15 and all(abs(s / foretold - 1) < 0.005 for s in sent)
+END
+"$weir" replay profiled --bits none.csv >log 2>&1 && fail "statistics of a run without any"
+grep -q 'expected a run under policy bits' log && [ ! -e none.csv ] || fail "$(cat log)"
+"$weir" replay measured --bits /nowhere/measured.csv >log 2>&1 && fail "statistics written to nowhere"
+grep -q '/nowhere/measured.csv' log || fail "$(cat log)"
+
 # Tensors of a given shape: 6 of them 2 ms apart, of which the small ones are faster as they are and the large ones
 # compressed: at 50 Mbit/s, 1 ms.
 printf 'tensor,numel,gap_us\na,300000,2000\nb,10,2000\nc,10,2000\nd,200000,2000\ne,10,2000\nf,10,2000\n' >shape.csv
