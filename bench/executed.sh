@@ -22,7 +22,7 @@
 # they are (NONE).  `PROFILES=DIR bench/executed.sh WEIR OUT NETWORK shapes` is all profiles of DIR in phase narrow:
 # the plan against one bucket, every tensor alone and myopic choices, compressed and not; the last line of each says
 # whether all predictions are within 10 % of what was measured, and the exit code is 1 where one is not.  What `weir plan
-# fusion` and `weir plan strategy` find for the shape is executed, too.
+# fusion`, `weir plan strategy` and `weir plan bits` find for the shape is executed, too.
 #
 # With CLOCK=free-cpu the emulated network runs on a clock of its own (docs/guide/scenarios.md).  STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS,
 # CODEC (`codec_gbps`; 0: as fast as it can) and SLICE in the environment replace what is set here.
@@ -130,6 +130,39 @@ PY
   done
 }
 
+# What `weir plan bits` finds for a shape, from what policy bits has measured of its gradients, executed beside 4 bits for all, as
+# one bucket and every tensor alone.  It foretells bytes: 2 (N - 1) / N of them are what each of N ranks sends.
+widths() { # cell
+  local dir=$out/$1 name policy
+  sed 's/^steps_per_epoch.*/steps_per_epoch = 40/' "$out/$1.ini" > "$out/$1-bits.ini"
+  "$weir" run "$out/$1-bits.ini" --out "$dir/measured" --network sim --policy bits:knapsack:2 > "$dir/bits.log" 2>&1 &&
+    "$weir" replay "$dir/measured" --bits "$dir/stats.csv" >> "$dir/bits.log" 2>&1 &&
+    "$weir" plan bits "$dir/stats.csv" --out "$dir/bits.csv" --json > "$dir/bits.json" ||
+    { tail -1 "$dir/bits.log"; return 1; }
+  for name in bits four tensors; do
+    case $name in
+      bits) policy=groups:$dir/bits.csv ;;
+      four) policy=fixed:qsgd:0.125:sra ;;
+      tensors) policy=groups:layers:qsgd:0.125:sra ;;
+    esac
+    "$weir" run "$out/$1-bits.ini" --out "$dir/$name" --network "$network" ${CLOCK:+--clock "$CLOCK"} \
+      --policy "$policy" > "$dir/$name.log" 2>&1 || { tail -1 "$dir/$name.log"; return 1; }
+  done
+  python3 - "$1" "$dir" <<'PY'
+import csv, json, statistics, sys
+cell, folder = sys.argv[1:]
+def steps(name):
+    rows = list(csv.DictReader(open(f'{folder}/{name}/steps.csv')))[6:]
+    at = [float(r['elapsed_s']) for r in rows]
+    period = statistics.median(b - a for a, b in zip(at, at[1:]))
+    return 1e3 * period, statistics.median(float(r['wire_bytes']) for r in rows)
+told = json.load(open(f'{folder}/bits.json'))['bytes'] * 2 * 3 / 4
+bits, four, tensors = steps('bits'), steps('four'), steps('tensors')
+print(f"{cell:20} by weir plan bits: {told:.0f} bytes foretold, {bits[1]:.0f} sent, error {100 * (told / bits[1] - 1):+.1f} %;"
+      f" {bits[0]:.1f} ms, 4 bits in one bucket {four[0]:.1f} ({four[1]:.0f} bytes), every tensor {tensors[0]:.1f}")
+PY
+}
+
 failed=0
 for cell; do
   scenario "${cell%%-*}" "${cell#*-}"
@@ -156,6 +189,6 @@ print(f"{cell:20} plan / one group {told['over_one']:.2f} (bound {told['bound_ov
       f"   plan / every tensor {told['over_layers']:.2f} (bound {told['bound_over_layers']:.2f})"
       f"   order {told['order_right']:.0f} of {told['order_pairs']:.0f}")
 PY
-  [ -z "$none" ] || planners "$cell" || failed=1
+  [ -z "$none" ] || { planners "$cell" && widths "$cell"; } || failed=1
 done
 exit $failed
