@@ -3,9 +3,11 @@
 torchrun --nproc-per-node 4 examples/train_ddp.py
 
 Without the data (Debian's dataset-fashion-mnist) it learns images that it makes up, and says so.
---plain leaves Weir out, to compare. With --checkpoint FOLDER a restarted training goes on where it was:
+--plain leaves Weir out, to compare. With --checkpoint FOLDER a restarted training goes on where it was;
+the variable keeps torchrun from handing restarted workers the addresses of those that are gone:
 
-torchrun --nproc-per-node 4 --max-restarts 3 examples/train_ddp.py --checkpoint out/checkpoint
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \\
+    torchrun --nproc-per-node 4 --max-restarts 3 examples/train_ddp.py --checkpoint out/checkpoint
 """
 
 import argparse
