@@ -141,14 +141,16 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
 }
 
 /* Buckets for the plan decided.  One that stays is divided anew only when the network has changed,
- * or when it has no buckets yet: what its buckets cost now is known by measuring them alone. */
+ * or when it has no buckets yet: what its buckets cost now is known by measuring them alone.  It loses them
+ * where they have failed. */
 static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_decision *decision) {
   const bool changed = in->trigger == WEIR_TRIGGER_LATENCY || in->trigger == WEIR_TRIGGER_BANDWIDTH;
   weir_plan plan = decision->choice.plan;
   weir_fused fused = {0};
   if (changed) loop->fuse_failed = false;
   decision->buckets = loop->current.buckets;
-  if (!decision->switched && !changed && loop->current.buckets > 0) return WEIR_OK;
+  if (!decision->switched && !changed && loop->current.buckets > 0 && !loop->fuse_failed)
+    return WEIR_OK;
   if (loop->overlap && loop->has_gaps && loop->layout.tensors > 1 && !loop->fuse_failed &&
       in->trigger != WEIR_TRIGGER_FALLBACK &&
       (loop->risk == WEIR_RISK_BOLD || weir_plan_exact(&plan) == 0)) {
@@ -161,7 +163,9 @@ static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_d
   if (fused.count > 0) {
     double backward = 0.0;
     for (size_t t = 0; t < loop->layout.tensors; t++) backward += loop->gap_s[t];
-    decision->predicted_s = fmax(0.0, in->compute - backward) + fused.step_s;
+    const double rest = fmax(0.0, in->compute - backward);
+    decision->predicted_s = rest + fused.step_s;
+    loop->undivided_s = rest + fused.whole_s;
     plan.buckets = (uint32_t)fused.count;
     plan.layout = weir_buckets_name(loop->next_table, fused.count);
   }

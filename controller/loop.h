@@ -137,7 +137,8 @@ struct weir_loop {
   weir_plan_bucket *next_table;    /* likewise, while buckets are being planned */
   bool overlap;                    /* plan buckets */
   double *gap_s;                   /* per tensor */
-  bool has_gaps, fuse_failed;      /* buckets did far worse than foretold on this network */
+  bool has_gaps, fuse_failed;      /* buckets did worse than foretold on this network */
+  double undivided_s;              /* of a step without those last directed, as foretold */
   weir_turns turns;                /* of a policy that takes a table */
   weir_stages stages;              /* of policy schedule */
   size_t stage;                    /* of it, the one last directed */

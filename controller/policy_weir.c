@@ -5,7 +5,8 @@
 #include "controller/loop.h"
 
 static const double slow_factor = 1.5;
-static const int slow_steps = 5; /* in a row: on a busy machine any few are slow */
+static const int slow_steps = 5;         /* in a row: on a busy machine any few are slow */
+static const uint64_t proved_steps = 10; /* after which a plan is known by its steps */
 /* Before the first decision: enough for medians of what the first plan costs. */
 static const uint64_t settle_steps = 4;
 
@@ -55,8 +56,17 @@ static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
     return !loop->probation.in_doubt;
   }
   loop->probation.slow = 0;
-  if (loop->learnt.step_count >= 10) loop->probation.armed = false; /* it has proved itself */
+  if (loop->learnt.step_count >= proved_steps) loop->probation.armed = false;
   return false;
+}
+
+/* Do buckets take clearly longer than the gradient undivided would, by what was foretold?  Every one wakes
+ * threads, for which there may be no processor. */
+static bool division_failed(const weir_loop *loop) {
+  const weir_learnt *l = &loop->learnt;
+  return loop->current.buckets > 0 && !loop->fuse_failed && l->heard_id == loop->current.id &&
+         l->step_count >= proved_steps && loop->undivided_s > 0.0 && !in_doubt(loop) &&
+         l->step_s > (1.0 + weir_model.change) * loop->undivided_s;
 }
 
 /* More than the estimate's own unrest: what was learnt of the arms may not hold any more. */
@@ -106,6 +116,9 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
     else
       weir_learn_blame(loop, seen);
     trigger = WEIR_TRIGGER_FALLBACK;
+  } else if (division_failed(loop)) {
+    loop->fuse_failed = true;
+    trigger = WEIR_TRIGGER_PERIODIC;
   }
   const weir_status status =
       trigger == WEIR_TRIGGER_NONE ? WEIR_OK : answer(loop, seen, trigger, changed);

@@ -23,6 +23,7 @@ typedef struct world {
   double latency, bandwidth;
   double slow_arm; /* factor on the communication of `slow` */
   weir_plan slow;
+  double divided;              /* factor on the communication of buckets; 0: 1 */
   bool silent;                 /* no loss is reported */
   double var_loss;             /* under VAR; 0: as under others */
   bool root_selects;           /* compressing takes the rank of the step's turn 8 ms, others 1 ms */
@@ -88,6 +89,7 @@ static void finish(world *w, const weir_directive *directive) {
   const weir_cost_terms terms = true_terms(&w->plan);
   w->comm = weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
   if (w->slow_arm > 0 && weir_arm_of(&w->plan) == weir_arm_of(&w->slow)) w->comm *= w->slow_arm;
+  if (w->divided > 0 && w->plan.buckets > 0) w->comm *= w->divided;
   w->compress = true_compress(&w->plan);
   w->gain = true_gain(w, &w->plan);
   if (w->trial)
@@ -553,6 +555,43 @@ Test(loop, overlap_is_never_ignored_in_silence) {
     weir_controller_free(create_by(&config));
     weir_log_set(NULL, NULL);
     cr_assert_eq(lines, cases[k].lines, "case %zu: %d lines", k, lines);
+  }
+}
+
+/* Four tensors, each ready 5 ms after the other: buckets are foretold to hide most of what they take.  Where they
+ * take longer than the gradient undivided would, they are given up on this network, and the arm is not; steps that
+ * are 1.5 times as long as foretold, and longer than the plan's before, are another rule's. */
+Test(loop, buckets_that_do_worse_than_none_are_given_up) {
+  static const size_t four[] = {0, ELEMENTS / 4, ELEMENTS / 2, 3 * ELEMENTS / 4, ELEMENTS};
+  static const double gaps[] = {5e-3, 5e-3, 5e-3, 5e-3};
+  static const struct {
+    double factor;
+    bool kept;
+  } cases[] = {{0.7, true}, {1.0, true}, {1.8, false}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    world w = start("weir");
+    weir_plan divided = {0};
+    int steps = 0;
+    w.divided = cases[k].factor;
+    w.bandwidth = 3e8;
+    weir_controller_config config = config_of("weir", NULL);
+    config.risk = "safe";
+    config.layout = (weir_layout){4, four};
+    config.overlap = true;
+    weir_controller *controller = create_by(&config);
+    weir_controller_gaps(controller, gaps);
+    for (int i = 0; i < 60; i++) {
+      (void)step(controller, &w);
+      if (w.plan.buckets > 0) divided = w.plan;
+      steps += w.plan.buckets > 0;
+    }
+    cr_assert_gt(divided.buckets, 1u, "factor %g: never divided", cases[k].factor);
+    cr_assert_eq(w.plan.buckets > 0, cases[k].kept, "factor %g: %u buckets after %d steps",
+                 cases[k].factor, w.plan.buckets, steps);
+    cr_assert_eq(w.plan.codec, divided.codec);
+    cr_assert_eq(w.plan.cr, divided.cr);
+    if (!cases[k].kept) cr_assert(steps >= 10 && steps <= 20, "%d steps", steps);
+    weir_controller_free(controller);
   }
 }
 
