@@ -17,6 +17,15 @@
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/spread8.h"
 
+TARGET static inline void copy_line(unsigned char *to, const unsigned char *from) {
+  const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)from);
+  const __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(from + 32));
+  _mm256_stream_si256((__m256i *)(void *)to, a);
+  _mm256_stream_si256((__m256i *)(void *)(to + 32), b);
+}
+
+#include "kernels/cpu/copy.h"
+
 typedef struct lanes {
   __m256d part[4];
 } lanes;
@@ -273,6 +282,7 @@ static const weir_cpu_ops avx2 = {
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
     WEIR_SPREAD_OPS,
+    .copy_past = copy_past,
     WEIR_ELIAS_OPS,
     .elias_masks = elias_masks,
     .elias_masks_able = elias_masks_able,

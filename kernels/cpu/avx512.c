@@ -16,6 +16,12 @@
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/spread16.h"
 
+TARGET static inline void copy_line(unsigned char *to, const unsigned char *from) {
+  _mm512_stream_si512((__m512i *)(void *)to, _mm512_loadu_si512(from));
+}
+
+#include "kernels/cpu/copy.h"
+
 /* fpclass: quiet NaN, +Inf, -Inf, signalling NaN */
 #define NONFINITE 0x99
 
@@ -254,6 +260,7 @@ static const weir_cpu_ops avx512 = {
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
     WEIR_SPREAD_OPS,
+    .copy_past = copy_past,
     WEIR_ELIAS_OPS,
     .elias_masks = elias_masks,
     .elias_masks_able = elias_masks_able,

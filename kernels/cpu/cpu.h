@@ -148,6 +148,8 @@ typedef struct weir_cpu_ops {
    * of 64 bytes; drain() then makes all of it visible to other threads. */
   size_t (*spread)(const uint64_t *mask, size_t words, const float *value, float *to, bool stream);
   void (*drain)(void);
+  /* Lines of 64 bytes past the caches, to at a multiple of that; drain() as above.  Scalar: by memcpy. */
+  void (*copy_past)(unsigned char *to, const unsigned char *from, size_t lines);
   /* The same added; where no bit is set, to is as before. */
   size_t (*spread_add)(const uint64_t *mask, size_t words, const float *value, float *to);
 

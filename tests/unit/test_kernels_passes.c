@@ -339,3 +339,37 @@ Test(kernels_passes, nonzero_elements_are_counted_alike_by_every_version) {
   weir_cpu_force(NULL);
   free(x);
 }
+
+/* --- copying past the caches ------------------------------------------------------------------ */
+
+/* No two of the 251 bytes that follow one another are the same. */
+static unsigned char byte_at(size_t i) { return (unsigned char)(i % 251 + 1); }
+
+static void check_copy(const weir_cpu_ops *cpu, size_t lead, size_t skip, size_t bytes) {
+  enum { ROOM = 70000 };
+  static _Alignas(64) unsigned char from[ROOM], to[ROOM];
+  size_t wrong = 0;
+  cr_assert(lead + bytes <= ROOM && skip + bytes <= ROOM);
+  for (size_t i = 0; i < ROOM; i++) from[i] = byte_at(i);
+  memset(to, 0, sizeof to);
+  weir_cpu_force(cpu);
+  weir_copy_past(to + lead, from + skip, bytes);
+  weir_cpu_force(NULL);
+  for (size_t i = 0; i < ROOM; i++) {
+    const bool inside = i >= lead && i < lead + bytes;
+    wrong += to[i] != (inside ? byte_at(i - lead + skip) : 0);
+  }
+  cr_expect_eq(wrong, 0, "%s: %zu bytes from %zu to %zu", cpu->name, bytes, skip, lead);
+}
+
+/* Every remainder of the lines that go to four places, and what is no whole line at either end. */
+Test(kernels_passes, copies_past_the_caches_touch_what_they_shall) {
+  const weir_cpu_ops *const versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
+  static const size_t bytes[] = {0,   1,   63,  64,  65,  127, 128,  192,  256,
+                                 257, 319, 320, 383, 448, 511, 4096, 8291, 65599};
+  static const size_t places[][2] = {{0, 0}, {0, 1}, {1, 0}, {63, 64}, {64, 63}, {20, 20}};
+  for (size_t v = 0; v < 3; v++)
+    for (size_t b = 0; versions[v] != NULL && b < sizeof bytes / sizeof *bytes; b++)
+      for (size_t p = 0; p < sizeof places / sizeof *places; p++)
+        check_copy(versions[v], places[p][0], places[p][1], bytes[b]);
+}
