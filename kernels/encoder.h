@@ -37,6 +37,7 @@ _Static_assert(sizeof(weir_encoded) == 16, "the header goes out as it lies in me
 /* One kind of unit. */
 typedef struct weir_unit_format {
   weir_encoded head; /* of its messages; magic and n are filled in when encoding */
+  uint8_t modes;     /* of a fixed encoder: the largest mode that its messages may have */
   size_t scales;     /* floats before a unit's codes */
   /* Write a unit: scales to scale[], codes by weir_codes_write.  key: where the unit's draws start
    * (weir_mix32(key + i) for element i). */
@@ -72,17 +73,38 @@ weir_status weir_units_decode(weir_codec_context *context, const weir_unit_forma
 weir_status weir_units_check(const weir_unit_format *format, const void *message, size_t bytes,
                              const weir_layout *layout, double *peak);
 
-/* encode(), decode() and check() of a codec whose messages are its format's alone: tensors are the
- * units, every element takes format->head.bits bits (so the ratio is bits / 32), and modes go up
- * to `modes`.  encode() writes format->head.mode; threads are not used. */
+/* A fixed encoder, whose messages are its format's alone: tensors are the units, and every element takes
+ * format->head.bits bits (so the ratio is bits / 32).  What is encoded has format->head.mode; threads
+ * are not used. */
 weir_status weir_fixed_encode(const weir_unit_format *format, const float *e,
                               const weir_layout *layout, double cr, uint64_t seed, void *out,
                               size_t capacity, size_t *bytes);
-weir_status weir_fixed_decode(const weir_unit_format *format, uint8_t modes, const void *message,
-                              size_t bytes, const weir_layout *layout, float *to,
-                              weir_decoding how);
-weir_status weir_fixed_check(const weir_unit_format *format, uint8_t modes, const void *message,
-                             size_t bytes, const weir_layout *layout, double *peak);
+weir_status weir_fixed_decode(const weir_unit_format *format, const void *message, size_t bytes,
+                              const weir_layout *layout, float *to, weir_decoding how);
+weir_status weir_fixed_check(const weir_unit_format *format, const void *message, size_t bytes,
+                             const weir_layout *layout, double *peak);
+
+/* The bound(), encode(), decode() and check() of its row. */
+#define WEIR_FIXED_ENCODER(FORMAT)                                                          \
+  static size_t bound(const weir_layout *layout, double cr) {                               \
+    (void)cr;                                                                               \
+    return weir_units_bound(&(FORMAT), layout);                                             \
+  }                                                                                         \
+  static weir_status encode(weir_codec_context *context, const float *e,                    \
+                            const weir_layout *layout, double cr, uint64_t seed, void *out, \
+                            size_t capacity, size_t *bytes) {                               \
+    (void)context;                                                                          \
+    return weir_fixed_encode(&(FORMAT), e, layout, cr, seed, out, capacity, bytes);         \
+  }                                                                                         \
+  static weir_status decode(weir_codec_context *context, const void *message, size_t bytes, \
+                            const weir_layout *layout, float *to, weir_decoding how) {      \
+    (void)context;                                                                          \
+    return weir_fixed_decode(&(FORMAT), message, bytes, layout, to, how);                   \
+  }                                                                                         \
+  static weir_status check(const void *message, size_t bytes, const weir_layout *layout,    \
+                           double *peak) {                                                  \
+    return weir_fixed_check(&(FORMAT), message, bytes, layout, peak);                       \
+  }
 
 /* Write a message's header after checking sizes. */
 weir_status weir_encoded_begin(const weir_encoded *head, size_t n, size_t bound, void *out,

@@ -61,27 +61,7 @@ static const weir_unit_format format = {.head = {.codec = WEIR_CODEC_ONEBIT, .bi
                                         .reach = reach,
                                         .decode = decode_piece};
 
-static size_t bound(const weir_layout *layout, double cr) {
-  (void)cr;
-  return weir_units_bound(&format, layout);
-}
-
-static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
-                          double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  (void)context;
-  return weir_fixed_encode(&format, e, layout, cr, seed, out, capacity, bytes);
-}
-
-static weir_status decode(weir_codec_context *context, const void *message, size_t bytes,
-                          const weir_layout *layout, float *to, weir_decoding how) {
-  (void)context;
-  return weir_fixed_decode(&format, 0, message, bytes, layout, to, how);
-}
-
-static weir_status check(const void *message, size_t bytes, const weir_layout *layout,
-                         double *peak) {
-  return weir_fixed_check(&format, 0, message, bytes, layout, peak);
-}
+WEIR_FIXED_ENCODER(format)
 
 const weir_codec weir_codec_onebit = {
     .id = WEIR_CODEC_ONEBIT,

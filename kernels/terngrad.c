@@ -70,49 +70,23 @@ static void decode_piece(const weir_encoded *head, const float *scale, const uin
   }
 }
 
-static weir_unit_format format_of(weir_terngrad_options options) {
-  unsigned mode = (options.clip ? 0 : MODE_UNCLIPPED) | (options.unbiased ? MODE_UNBIASED : 0);
-  return (weir_unit_format){
-      .head = {.codec = WEIR_CODEC_TERNGRAD, .bits = 2, .mode = (uint8_t)mode},
-      .scales = 1,
-      .encode = encode_tensor,
-      .reach = reach,
-      .decode = decode_piece};
-}
+/* What a plan sends: clipped, with the least-squares scale. */
+static const weir_unit_format format = {.head = {.codec = WEIR_CODEC_TERNGRAD, .bits = 2},
+                                        .modes = MODE_UNCLIPPED | MODE_UNBIASED,
+                                        .scales = 1,
+                                        .encode = encode_tensor,
+                                        .reach = reach,
+                                        .decode = decode_piece};
 
 weir_status weir_terngrad_encode_with(const float *e, const weir_layout *layout,
                                       weir_terngrad_options options, uint64_t seed, void *out,
                                       size_t capacity, size_t *bytes) {
-  weir_unit_format format = format_of(options);
-  return weir_units_encode(NULL, &format, e, layout, seed, out, capacity, bytes);
+  weir_unit_format other = format;
+  other.head.mode = (options.clip ? 0 : MODE_UNCLIPPED) | (options.unbiased ? MODE_UNBIASED : 0);
+  return weir_units_encode(NULL, &other, e, layout, seed, out, capacity, bytes);
 }
 
-static size_t bound(const weir_layout *layout, double cr) {
-  (void)cr;
-  weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
-  return weir_units_bound(&format, layout);
-}
-
-static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
-                          double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  (void)context;
-  weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
-  return weir_fixed_encode(&format, e, layout, cr, seed, out, capacity, bytes);
-}
-
-static weir_status decode(weir_codec_context *context, const void *message, size_t bytes,
-                          const weir_layout *layout, float *to, weir_decoding how) {
-  (void)context;
-  weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
-  return weir_fixed_decode(&format, MODE_UNCLIPPED | MODE_UNBIASED, message, bytes, layout, to,
-                           how);
-}
-
-static weir_status check(const void *message, size_t bytes, const weir_layout *layout,
-                         double *peak) {
-  weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
-  return weir_fixed_check(&format, MODE_UNCLIPPED | MODE_UNBIASED, message, bytes, layout, peak);
-}
+WEIR_FIXED_ENCODER(format)
 
 const weir_codec weir_codec_terngrad = {
     .id = WEIR_CODEC_TERNGRAD,

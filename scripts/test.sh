@@ -18,6 +18,23 @@ case "${1:-}" in
     exit 2
     ;;
 esac
+# Builds a preset beside the tests of the one before, of whose time it takes what they leave; what it
+# says is kept until its turn.
+builder=
+start_build() {
+  set -m # a process group of its own, for the trap
+  nice -n 19 bash -c 'cmake --preset "$0" && exec cmake --build --preset "$0"' "$1" >"build-$1.log" 2>&1 &
+  builder=$!
+  set +m
+}
+end_build() {
+  [[ -n $builder ]] || return
+  built=0
+  wait "$builder" || built=$?
+  builder=
+}
+trap '[[ -z $builder ]] || kill -- "-$builder"' EXIT
+
 # All tests of a preset; a few that fail beside others are run again alone, where nobody takes the
 # processor from ranks that must answer within a second.  What fails alone, too, has failed.
 run_tests() {
@@ -26,6 +43,7 @@ run_tests() {
   ctest --preset "$preset" -j$slots && return
   failures=$(wc -l <"build-$preset/Testing/Temporary/LastTestsFailed.log") || return 1
   ((failures <= 5)) || return 1
+  end_build
   echo "== $preset: $failures failed beside others; again, alone"
   ctest --preset "$preset" --rerun-failed -j1
 }
@@ -34,10 +52,19 @@ SECONDS=0
 slots=$((4 * $(nproc))) # of which a test takes as many as tests/CMakeLists.txt says
 failed=()
 scripts/format.sh --check || failed+=(format)
-for preset in "${presets[@]}"; do
+for ((i = 0; i < ${#presets[@]}; i++)); do
+  preset=${presets[i]}
   echo "== $preset"
-  cmake --preset "$preset" && cmake --build --preset "$preset" && run_tests "$preset" ||
-    failed+=("$preset")
+  if ((i == 0)); then
+    cmake --preset "$preset" && cmake --build --preset "$preset"
+    built=$?
+  else
+    end_build
+    cat "build-$preset.log"
+  fi
+  good=$built
+  ((i + 1 == ${#presets[@]})) || start_build "${presets[i + 1]}"
+  ((good == 0)) && run_tests "$preset" || failed+=("$preset")
 done
 if ((${#failed[@]})); then
   echo "test: FAILED: ${failed[*]} ($SECONDS s)"

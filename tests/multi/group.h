@@ -3,6 +3,7 @@
 #ifndef WEIR_TESTS_GROUP_H
 #define WEIR_TESTS_GROUP_H
 
+#include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -136,6 +137,13 @@ static inline void group_run_over(group *g, int size, void (*body)(member *), vo
 
 static inline void group_run(group *g, int size, void (*body)(member *), void *shared) {
   group_run_over(g, size, body, shared, NULL);
+}
+
+/* The same where none may fail; what: the case, or NULL. */
+static inline void group_well(int size, void (*body)(member *), void *shared, const char *what) {
+  group g;
+  group_run(&g, size, body, shared);
+  cr_assert(!g.failed, "%s%s%s", what ? what : "", what ? ": " : "", g.failure);
 }
 
 /* Every codec with every collective and wire format it goes with. */

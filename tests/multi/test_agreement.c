@@ -98,9 +98,7 @@ static void agree(member *m) {
 
 Test(agreement, same_plan_at_the_same_step) {
   static log_of_plans log;
-  group g;
-  group_run(&g, 5, agree, &log);
-  cr_assert(!g.failed, "%s", g.failure);
+  group_well(5, agree, &log, NULL);
   int changes = 0;
   for (int s = 0; s < STEPS; s++) {
     for (int r = 1; r < 5; r++) cr_assert_eq(log.digest[r][s], log.digest[0][s]);
@@ -138,9 +136,7 @@ static void differ(member *m) {
 
 Test(agreement, another_plan_is_an_error) {
   for (int stranger = 0; stranger < 3; stranger++) {
-    group g;
-    group_run(&g, 3, differ, &stranger);
-    cr_assert(!g.failed, "%s", g.failure);
+    group_well(3, differ, &stranger, NULL);
   }
 }
 
@@ -164,9 +160,7 @@ Test(agreement, impossible_directives_are_refused) {
   bad[2].plan = group_plan(6, 0.1, 1);
   bad[2].plan.scheme = 77;
   for (int i = 0; i < 3; i++) {
-    group g;
-    group_run(&g, 3, refuse, &bad[i]);
-    cr_assert(!g.failed, "%s", g.failure);
+    group_well(3, refuse, &bad[i], NULL);
   }
 }
 
@@ -217,8 +211,4 @@ static void probe_once(member *m) {
   weir_engine_free(engine);
 }
 
-Test(agreement, every_rank_probes_when_asked) {
-  group g;
-  group_run(&g, 3, probe_once, NULL);
-  cr_assert(!g.failed, "%s", g.failure);
-}
+Test(agreement, every_rank_probes_when_asked) { group_well(3, probe_once, NULL, NULL); }

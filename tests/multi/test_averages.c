@@ -167,7 +167,6 @@ static int found;
 
 static void try_one(weir_rng *rng, size_t plan, int size, bool table) {
   static course c;
-  group g;
   char number[32];
   c = (course){.table = table};
   write_course(&c, plan);
@@ -176,8 +175,7 @@ static void try_one(weir_rng *rng, size_t plan, int size, bool table) {
   c.element = weir_rng_below(rng, N);
   c.bit = (unsigned)weir_rng_below(rng, 23); /* of the mantissa: it stays finite */
   c.bucket = (unsigned)weir_rng_below(rng, 2);
-  group_run(&g, size, body, &c);
-  cr_assert(!g.failed, "%s: %s", plans[plan], g.failure);
+  group_well(size, body, &c, plans[plan]);
   check(&c, size, plans[plan]);
   if (!differs(&c, c.step)) return;
   found++;

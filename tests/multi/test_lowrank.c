@@ -206,9 +206,7 @@ static void run(course *c, int ranks) {
       *all[i] = calloc(N, sizeof(float));
     }
   }
-  group g;
-  group_run(&g, ranks, body, c);
-  cr_assert(!g.failed, "%s", g.failure);
+  group_well(ranks, body, c, NULL);
 }
 
 /* --- tests ------------------------------------------------------------------------------------ */
@@ -299,8 +297,4 @@ static void refuse(member *m) {
     group_fail(m->group, "taken: %s", weir_last_error());
 }
 
-Test(lowrank, rows_that_do_not_divide_a_tensor_are_refused) {
-  group g;
-  group_run(&g, 1, refuse, NULL);
-  cr_assert(!g.failed, "%s", g.failure);
-}
+Test(lowrank, rows_that_do_not_divide_a_tensor_are_refused) { group_well(1, refuse, NULL, NULL); }

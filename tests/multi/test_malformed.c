@@ -135,11 +135,9 @@ static void run_rank(member *m) {
 
 static int run(spoil *s, outcome *o) {
   const int ranks = (int)strlen(s->machines);
-  group g;
   memset(o, 0, sizeof *o);
   o->s = s;
-  group_run(&g, ranks, run_rank, o);
-  cr_assert(!g.failed, "%s", g.failure);
+  group_well(ranks, run_rank, o, NULL);
   cr_assert(s->found, "%s: there is no such message", s->plan);
   for (int r = 0; r < ranks; r++) {
     cr_assert_neq(o->status[r], WEIR_E_TIMEOUT, "%s, kind %d at %zu: rank %d: %s", s->plan,

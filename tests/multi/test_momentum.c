@@ -60,11 +60,7 @@ static void body(member *m) {
   weir_engine_free(engine);
 }
 
-static void run(course *c, int ranks) {
-  group g;
-  group_run(&g, ranks, body, c);
-  cr_assert(!g.failed, "%s: %s", group_arms[c->arm], g.failure);
-}
+static void run(course *c, int ranks) { group_well(ranks, body, c, group_arms[c->arm]); }
 
 /* The average of velocities is the velocity of the average: u = u / 2 + mean g. */
 Test(momentum, dense_is_momentum_sgd) {
@@ -203,8 +199,4 @@ static void refuse(member *m) {
     group_fail(m->group, "a path with momentum: %s", weir_last_error());
 }
 
-Test(momentum, that_does_not_fade_is_refused) {
-  group g;
-  group_run(&g, 1, refuse, NULL);
-  cr_assert(!g.failed, "%s", g.failure);
-}
+Test(momentum, that_does_not_fade_is_refused) { group_well(1, refuse, NULL, NULL); }

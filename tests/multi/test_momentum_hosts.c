@@ -60,11 +60,7 @@ static void body(member *m) {
   weir_engine_free(engine);
 }
 
-static void run(course *c) {
-  group g;
-  group_run(&g, (int)strlen(c->machines), body, c);
-  cr_assert(!g.failed, "%s: %s", c->machines, g.failure);
-}
+static void run(course *c) { group_well((int)strlen(c->machines), body, c, c->machines); }
 
 /* --- by hand ---------------------------------------------------------------------------------- */
 

@@ -135,9 +135,7 @@ Test(nonfinite, one_rank_with_every_plan) {
                     (int)weir_rng_below(&rng, 5),
                     false,
                     false};
-    group g;
-    group_run(&g, ranks, suffer, &f);
-    cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+    group_well(ranks, suffer, &f, group_arms[arm]);
   }
 }
 
@@ -153,9 +151,7 @@ Test(nonfinite, sum_that_overflows) {
     const weir_plan plan = group_plan(arm, 0.1, 0);
     /* randomk may not draw it. */
     if (holds_back(&plan) || plan.codec == WEIR_CODEC_RANDOMK) continue;
-    group g;
-    group_run(&g, 3, suffer, &f);
-    cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+    group_well(3, suffer, &f, group_arms[arm]);
   }
 }
 
@@ -190,8 +186,6 @@ Test(nonfinite, encoders_and_low_rank_hold_a_huge_value_back) {
     misfortune f = {arm, -1, 77, 3e38f, 2, true, false};
     const weir_plan plan = group_plan(arm, 0.1, 0);
     if (!holds_back(&plan)) continue;
-    group g;
-    group_run(&g, 3, suffer, &f);
-    cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+    group_well(3, suffer, &f, group_arms[arm]);
   }
 }

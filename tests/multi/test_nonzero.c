@@ -136,10 +136,8 @@ static sparse *make(const char *plan) {
 }
 
 static void run(sparse *s, int ranks, uint64_t seed) {
-  group g;
   fill(s, seed);
-  group_run(&g, ranks, train, s);
-  cr_assert(!g.failed, "%s", g.failure);
+  group_well(ranks, train, s, NULL);
   free(s);
 }
 
@@ -232,7 +230,6 @@ Test(nonzero, remainders_that_crowd_out_a_tensor_are_seen) {
   for (int tiny = 0; tiny < 2; tiny++) {
     held *h = calloc(1, sizeof *h);
     weir_rng rng;
-    group g;
     cr_assert(h != NULL);
     rng = weir_rng_of(7);
     for (int step = 0; step < STEPS; step++)
@@ -241,8 +238,7 @@ Test(nonzero, remainders_that_crowd_out_a_tensor_are_seen) {
           h->g[step][r][(size_t)step * 17 % 20 + 20 * i] = 1.0f + (float)weir_rng_uniform(&rng);
         for (size_t i = 0; i < 10; i++) h->g[step][r][1100 + i] = tiny ? 1e-9f : 1.0f;
       }
-    group_run(&g, 2, train_held, h);
-    cr_assert(!g.failed, "%s", g.failure);
+    group_well(2, train_held, h, NULL);
     if (tiny)
       cr_assert_eq(h->most, 1.0);
     else

@@ -110,9 +110,7 @@ static void run_rank(member *m) {
 static void run(bool buckets) {
   for (size_t a = 0; a < sizeof arms / sizeof *arms; a++) {
     course c = {&arms[a], buckets};
-    group g;
-    group_run(&g, RANKS, run_rank, &c);
-    cr_assert(!g.failed, "%s", g.failure);
+    group_well(RANKS, run_rank, &c, NULL);
   }
 }
 

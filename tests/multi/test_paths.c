@@ -118,9 +118,7 @@ static void run(course *c) {
     float **const all[] = {&c->g[r], &c->before[r], &c->after[r], &c->update[r]};
     for (size_t i = 0; i < 4; i++) *all[i] = calloc(c->n + 1, sizeof(float));
   }
-  group g;
-  group_run(&g, ranks, run_course, c);
-  cr_assert(!g.failed, "%s", g.failure);
+  group_well(ranks, run_course, c, NULL);
 }
 
 static void forget(course *c) {

@@ -65,11 +65,7 @@ static void body(member *m) {
   weir_engine_free(engine);
 }
 
-static void check(int ranks, request q) {
-  group g;
-  group_run(&g, ranks, body, &q);
-  cr_assert(!g.failed, "%s: %s", q.plan, g.failure);
-}
+static void check(int ranks, request q) { group_well(ranks, body, &q, q.plan); }
 
 /* Threads have no library with an all-reduce below them. */
 Test(refused_plans, native_without_a_library) {

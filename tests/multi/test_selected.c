@@ -137,9 +137,7 @@ static void run(const char *plan, bool buckets) {
   c.plan = plan;
   c.buckets = buckets;
   c.star = strncmp(plan, "star", 4) == 0;
-  group g;
-  group_run(&g, RANKS, run_rank, &c);
-  cr_assert(!g.failed, "%s", g.failure);
+  group_well(RANKS, run_rank, &c, NULL);
 }
 
 Test(selected, gathered) { run("topk:0.01:ag:auto-fp32", false); }

@@ -168,11 +168,8 @@ static void with_and_without(int ranks, size_t arm) {
   with.steps = 10;
   without.after[1] = ask(WEIR_ACTION_SWITCH, last);
   without.steps = 5;
-  group g;
-  group_run(&g, ranks, body, &with);
-  cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
-  group_run(&g, ranks, body, &without);
-  cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+  group_well(ranks, body, &with, group_arms[arm]);
+  group_well(ranks, body, &without, group_arms[arm]);
   for (int r = 0; r < ranks; r++) {
     cr_assert_eq(with.weights[r], with.weights[0], "%s: weights differ", group_arms[arm]);
     cr_assert_eq(with.weights[r], without.weights[r], "%s: trials changed training",
@@ -192,11 +189,8 @@ static void as_without(int ranks, size_t arm, double cr) {
   tried.after[1] = ask(WEIR_ACTION_TRIAL, plan);
   run.after[1] = ask(WEIR_ACTION_SWITCH, plan);
   tried.steps = run.steps = 3;
-  group g;
-  group_run(&g, ranks, body, &tried);
-  cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
-  group_run(&g, ranks, body, &run);
-  cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+  group_well(ranks, body, &tried, group_arms[arm]);
+  group_well(ranks, body, &run, group_arms[arm]);
   for (int r = 0; r < ranks; r++)
     for (size_t i = 0; i < N; i++)
       cr_assert(tried.third[r][i] == run.third[0][i],
@@ -230,11 +224,8 @@ Test(trials, accepted_ones_stay) {
     with.steps = 9;
     without.after[1] = ask(WEIR_ACTION_SWITCH, tried);
     without.steps = 7;
-    group g;
-    group_run(&g, ranks, body, &with);
-    cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
-    group_run(&g, ranks, body, &without);
-    cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+    group_well(ranks, body, &with, group_arms[arm]);
+    group_well(ranks, body, &without, group_arms[arm]);
     for (int r = 0; r < ranks; r++)
       cr_assert(with.weights[r] == without.weights[r] && with.residual[r] == without.residual[r],
                 "%s: an accepted trial is not its steps", group_arms[arm]);

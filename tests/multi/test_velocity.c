@@ -183,11 +183,7 @@ static void body(member *m) {
   weir_engine_free(engine);
 }
 
-static void run(course *c) {
-  group g;
-  group_run(&g, c->ranks, body, c);
-  cr_assert(!g.failed, "%s", g.failure);
-}
+static void run(course *c) { group_well(c->ranks, body, c, NULL); }
 
 /* --- random courses --------------------------------------------------------------------------- */
 

@@ -13,6 +13,7 @@
 
 typedef struct rank {
   weir_options options;
+  int last; /* step in whose midst rank 0 leaves; STEPS: none */
   weir_status status;
   char error[256];
   double cr[STEPS];
@@ -22,6 +23,7 @@ typedef struct rank {
 static void *train(void *user) {
   rank *r = user;
   weir_session *session = NULL;
+  weir_survivors left = {.struct_size = sizeof left};
   uint32_t tensor;
   static _Thread_local float g[N];
   r->status = weir_session_create(&session, &r->options);
@@ -33,8 +35,12 @@ static void *train(void *user) {
     r->cr[s] = info.plan.cr;
     for (int i = 0; i < N; i++) g[i] = (float)((i * 7 + r->options.rank + s) % 31);
     if (!r->status) r->status = weir_submit(session, tensor, g);
+    if (r->options.rank == 0 && s == r->last) break;
     if (!r->status) r->status = weir_step_end(session, NULL);
     r->first[s] = g[0];
+    if (r->status != WEIR_E_PEER || r->last == STEPS) continue;
+    r->status = weir_shrink(session, &left);
+    s = (int)left.step - 1;
   }
   if (r->status) (void)snprintf(r->error, sizeof r->error, "%s", weir_last_error());
   weir_session_free(session);
@@ -46,6 +52,7 @@ static void run(rank ranks[RANKS], const char *group, const char *policy, uint64
   for (int r = 0; r < RANKS; r++) {
     ranks[r].options = session_options(r, RANKS, group, policy);
     ranks[r].options.warmup_steps = warmup;
+    ranks[r].last = STEPS;
   }
   session_threads(ranks, sizeof *ranks, RANKS, train);
   for (int r = 0; r < RANKS; r++)
@@ -80,55 +87,24 @@ Test(warmup, never_below_the_plan) {
 
 /* Rank 0 leaves in the midst of a step; the others go on with the stage that is due, whether the
  * one after it begins with the next step or later, and under a controller of another rank's. */
-typedef struct survivor {
-  rank r;
-  int last; /* step in which rank 0 leaves */
-} survivor;
-
-static void *train_on(void *user) {
-  survivor *v = user;
-  rank *r = &v->r;
-  weir_session *session = NULL;
-  weir_survivors left = {.struct_size = sizeof left};
-  static _Thread_local float g[N];
-  r->status = weir_session_create(&session, &r->options);
-  if (!r->status) r->status = weir_register_tensor(session, "w", N, NULL);
-  if (!r->status) r->status = weir_session_start(session);
-  for (int s = 0; s < STEPS && !r->status; s++) {
-    weir_step_info info = {.struct_size = sizeof info};
-    r->status = weir_step_begin(session, &info);
-    r->cr[s] = info.plan.cr;
-    for (int i = 0; i < N; i++) g[i] = (float)((i * 7 + r->options.rank + s) % 31);
-    if (!r->status) r->status = weir_submit(session, 0, g);
-    if (r->options.rank == 0 && s == v->last) break;
-    if (!r->status) r->status = weir_step_end(session, NULL);
-    if (r->status != WEIR_E_PEER) continue;
-    r->status = weir_shrink(session, &left);
-    s = (int)left.step - 1;
-  }
-  if (r->status) (void)snprintf(r->error, sizeof r->error, "%s", weir_last_error());
-  weir_session_free(session);
-  return NULL;
-}
-
 Test(warmup, survivors_go_on_with_the_stage_that_is_due) {
   static const double due[4] = {0.25, 0.0625, 0.015625, 0.00390625};
-  static survivor ranks[3];
+  static rank ranks[3];
   for (int last = 1; last < 16; last++) {
     char group[32];
     (void)snprintf(group, sizeof group, "left %d", last);
     memset(ranks, 0, sizeof ranks);
     for (int k = 0; k < 3; k++) {
-      ranks[k].r.options = session_options(k, 3, group, "fixed:topk:0.001:ag");
-      ranks[k].r.options.warmup_steps = 12;
+      ranks[k].options = session_options(k, 3, group, "fixed:topk:0.001:ag");
+      ranks[k].options.warmup_steps = 12;
       ranks[k].last = last;
     }
-    session_threads(ranks, sizeof *ranks, 3, train_on);
+    session_threads(ranks, sizeof *ranks, 3, train);
     for (int k = 1; k < 3; k++) {
-      cr_assert_eq(ranks[k].r.status, WEIR_OK, "%d: %s", last, ranks[k].r.error);
+      cr_assert_eq(ranks[k].status, WEIR_OK, "%d: %s", last, ranks[k].error);
       for (int s = 0; s < STEPS; s++)
-        cr_assert_eq(ranks[k].r.cr[s], s < 12 ? due[s / 3] : 0.001, "%d: rank %d step %d has %g",
-                     last, k, s, ranks[k].r.cr[s]);
+        cr_assert_eq(ranks[k].cr[s], s < 12 ? due[s / 3] : 0.001, "%d: rank %d step %d has %g",
+                     last, k, s, ranks[k].cr[s]);
     }
   }
 }

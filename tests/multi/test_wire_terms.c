@@ -138,9 +138,7 @@ static bool near(double got, double want) { return fabs(got - want) <= 1e-9 * fa
  */
 Test(wire_terms, predictions_go_by_the_headers) {
   course c = {.row = &rows[0]};
-  group g;
-  group_run(&g, c.row->ranks, run_rank, &c);
-  cr_assert(!g.failed, "%s", g.failure);
+  group_well(c.row->ranks, run_rank, &c, NULL);
   for (int k = 0; k < c.row->ranks; k++) {
     const double predicted = c.record[k].info.predicted_comm_s;
     cr_assert_float_eq(predicted, 0.52326, 1e-5, "rank %d: %.9g s", k, predicted);
@@ -151,9 +149,7 @@ Test(wire_terms, rows_charge_the_bytes_that_are_sent) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const row *r = &rows[i];
     course c = {.row = r};
-    group g;
-    group_run(&g, r->ranks, run_rank, &c);
-    cr_assert(!g.failed, "%s", g.failure);
+    group_well(r->ranks, run_rank, &c, NULL);
     const double sent = (double)atomic_load(&c.sent) / c.links;
     for (int k = 0; k < r->ranks; k++) {
       const weir_cost_terms *t = &c.record[k].terms;

@@ -72,9 +72,7 @@ static int count(const nvtx_log *log, const char *what, uint64_t number) {
 
 Test(trace, ranges_come_in_pairs) {
   cr_assert_eq(setenv("NVTX_INJECTION64_PATH", WEIR_NVTX_TOOL, 1), 0);
-  group g;
-  group_run(&g, RANKS, body, NULL);
-  cr_assert(!g.failed, "%s", g.failure);
+  group_well(RANKS, body, NULL, NULL);
 
   void *tool = dlopen(WEIR_NVTX_TOOL, RTLD_NOW | RTLD_NOLOAD);
   cr_assert_not_null(tool, "the tool was not loaded");

@@ -84,14 +84,6 @@ typedef struct listener {
   double norm[64];
 } listener;
 
-static double norm_of(weir_trainer *t, size_t tensor) {
-  const float *g = weir_trainer_gradient(t, tensor);
-  double sum = 0;
-  for (size_t i = 0; i < weir_trainer_tensor_numel(t, tensor); i++)
-    sum += (double)g[i] * (double)g[i];
-  return sum;
-}
-
 static weir_status hear(void *user, size_t tensor) {
   listener *l = user;
   cr_assert_eq(tensor, l->told);

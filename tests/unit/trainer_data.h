@@ -55,6 +55,15 @@ static inline void train(weir_trainer *trainer, int steps) {
   }
 }
 
+/* The square of a gradient's norm. */
+static inline double norm_of(weir_trainer *t, size_t tensor) {
+  const float *g = weir_trainer_gradient(t, tensor);
+  double sum = 0;
+  for (size_t i = 0; i < weir_trainer_tensor_numel(t, tensor); i++)
+    sum += (double)g[i] * (double)g[i];
+  return sum;
+}
+
 /* Creating one fails and says the word. */
 static inline void refused(weir_trainer_config config, const weir_dataset *data, const char *word) {
   weir_trainer *trainer = NULL;
