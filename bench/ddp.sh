@@ -44,8 +44,8 @@ else
 fi
 [[ ${#cells[@]} -gt 0 ]] || usage
 for cell in "${cells[@]}"; do
-  [[ $cell =~ ^(mlp|cnn|gpt):[0-9.]+:[0-9.]+:[0-9]+$ ]] || {
-    echo "ddp: cell '$cell'; expected MODEL:MBIT_S:MS:SEED, with model mlp, cnn or gpt, such as mlp:30:1:2" >&2
+  [[ $cell =~ ^(mlp|cnn|gpt|lstm|vit):[0-9.]+:[0-9.]+:[0-9]+$ ]] || {
+    echo "ddp: cell '$cell'; expected MODEL:MBIT_S:MS:SEED, with model mlp, cnn, gpt, lstm or vit, such as mlp:30:1:2" >&2
     exit 2
   }
 done

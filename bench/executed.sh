@@ -24,7 +24,8 @@
 # whether all predictions are within 10 % of what was measured, and the exit code is 1 where one is not.  What `weir plan
 # fusion`, `weir plan strategy` and `weir plan bits` find for the shape is executed, too.
 #
-# With CLOCK=free-cpu the emulated network runs on a clock of its own (docs/guide/scenarios.md).  STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS,
+# With CLOCK=free-cpu the emulated network runs on a clock of its own (docs/guide/scenarios.md).  STEPS, TURN, PLAN,
+# FAST (the plan in the phase fast), BATCH, GFLOPS, LATENCY (ms; 0 where there is no netem for tc),
 # CODEC (`codec_gbps`; 0: as fast as it can) and SLICE in the environment replace what is set here.
 set -u
 weir=$1 out=$2 network=$3
@@ -48,7 +49,7 @@ shape() { # PROFILE
 }
 
 scenario() { # model phase -> file; sets plan, turn
-  local batch=64 latency=1 gbps=25 steps=${STEPS:-96}
+  local batch=64 latency=${LATENCY:-1} gbps=25 steps=${STEPS:-96}
   plan=topk:0.01:ag:auto-bf16 turn=${TURN:-4}
   local model=$1 layer_ms=0 gflops=0 slice=0 shape=
   none=
@@ -73,8 +74,8 @@ scenario() { # model phase -> file; sets plan, turn
       [ "$1" != paceddeep ] || gflops=4
       ;;
     narrow) gbps=1 ;;
-    far-and-narrow) latency=50 gbps=1 turn=${TURN:-3} steps=${STEPS:-84} ;;
-    far) latency=50 turn=${TURN:-3} steps=${STEPS:-84} ;;
+    far-and-narrow) latency=${LATENCY:-50} gbps=1 turn=${TURN:-3} steps=${STEPS:-84} ;;
+    far) latency=${LATENCY:-50} turn=${TURN:-3} steps=${STEPS:-84} ;;
     *) echo "no phase $2" >&2; exit 2 ;;
   esac
   cat > "$out/$1-$2.ini" <<INI
@@ -109,7 +110,7 @@ planners() { # cell
   local dir=$out/$1 found
   "$weir" plan fusion "$dir/profile.csv" --compress-table "$dir/compress-1.csv" --comm-table "$dir/comm-1.csv" \
     --plan "${PLAN:-$plan}" --out "$dir/fusion.csv" --json > "$dir/fusion.json" &&
-    "$weir" plan strategy "$dir/profile.csv" --machines 4 --per-machine 1 --inter 1000,0.03 --codec topk:0.05,0.036 \
+    "$weir" plan strategy "$dir/profile.csv" --machines 4 --per-machine 1 --inter $((1000 * ${LATENCY:-1})),0.03 --codec topk:0.05,0.036 \
       --gpu-ms 1000,0 --cpu-ms 0,0 --forbid 'all-to-all*,gather*' --no-hierarchical --fuse --out "$dir/strategy.csv" \
       --json > "$dir/strategy.json" || return 1
   sed -i 's/:0.05:ag,/:0.05:ag:auto-bf16,/' "$dir/strategy.csv"
@@ -131,13 +132,14 @@ PY
 }
 
 # What `weir plan bits` finds for a shape, from what policy bits has measured of its gradients, executed beside 4 bits for all, as
-# one bucket and every tensor alone.  It foretells bytes: 2 (N - 1) / N of them are what each of N ranks sends.
+# one bucket and every tensor alone.  It foretells bytes, of which each of N ranks
+# sends 2 (N - 1) / N, and the iteration by latency and rate of the link alone.
 widths() { # cell
   local dir=$out/$1 name policy
   sed 's/^steps_per_epoch.*/steps_per_epoch = 40/' "$out/$1.ini" > "$out/$1-bits.ini"
   "$weir" run "$out/$1-bits.ini" --out "$dir/measured" --network sim --policy bits:knapsack:2 > "$dir/bits.log" 2>&1 &&
     "$weir" replay "$dir/measured" --bits "$dir/stats.csv" >> "$dir/bits.log" 2>&1 &&
-    "$weir" plan bits "$dir/stats.csv" --out "$dir/bits.csv" --json > "$dir/bits.json" ||
+    "$weir" plan bits "$dir/stats.csv" --profile "$dir/profile.csv" --link $((1000 * ${LATENCY:-1})),0.03 --out "$dir/bits.csv" --json > "$dir/bits.json" ||
     { tail -1 "$dir/bits.log"; return 1; }
   for name in bits four tensors; do
     case $name in
@@ -156,10 +158,14 @@ def steps(name):
     at = [float(r['elapsed_s']) for r in rows]
     period = statistics.median(b - a for a, b in zip(at, at[1:]))
     return 1e3 * period, statistics.median(float(r['wire_bytes']) for r in rows)
-told = json.load(open(f'{folder}/bits.json'))['bytes'] * 2 * 3 / 4
+told = json.load(open(f'{folder}/bits.json'))
 bits, four, tensors = steps('bits'), steps('four'), steps('tensors')
-print(f"{cell:20} by weir plan bits: {told:.0f} bytes foretold, {bits[1]:.0f} sent, error {100 * (told / bits[1] - 1):+.1f} %;"
-      f" {bits[0]:.1f} ms, 4 bits in one bucket {four[0]:.1f} ({four[1]:.0f} bytes), every tensor {tensors[0]:.1f}")
+groups = sum(1 for _ in open(f'{folder}/bits.csv')) - 1
+sent, p = told['bytes'] * 2 * 3 / 4, told['iteration_ms']
+print(f"{cell:20} {'bits':11} {'by weir plan bits':26} {groups:3} groups  predicted {p:8.1f}"
+      f"  measured {bits[0]:8.1f}  error {100 * (p / bits[0] - 1):+6.1f} %")
+print(f"{cell:20} by weir plan bits: {sent:.0f} bytes foretold, {bits[1]:.0f} sent, error {100 * (sent / bits[1] - 1):+.1f} %;"
+      f" 4 bits in one bucket {four[0]:.1f} ms ({four[1]:.0f} bytes), every tensor {tensors[0]:.1f}")
 PY
 }
 

@@ -3,6 +3,7 @@
 #define WEIR_CLI_H
 
 #include <glib.h>
+#include <weir/status.h>
 
 /* Exit codes, the same for every sub-command. */
 enum {
@@ -72,6 +73,9 @@ gboolean cli_refuse(const char *command, const char *option, const char *text,
 gboolean cli_scenario_and_out(const char *command, char **rest, const char *out);
 /* What came of a training that left its results in a folder: its summary.json, or a few words. */
 int cli_summary(const char *command, const char *out, gboolean json);
+/* files.c */
+/* A pipe, a terminal or a device is written to and never replaced; a file is whole or not there.  WEIR_E_IO. */
+weir_status cli_write(const char *path, const GString *text);
 /* A result that was left there, as it is. */
 int cli_print_file(const char *command, const char *out, const char *name);
 gboolean cli_seed(const char *command, const char *text, guint64 *seed);      /* NULL: 0 */

@@ -74,9 +74,3 @@ void plan_table_keep(GString *table, const char *name) {
   }
   add_row(table, item->str, "full", WEIR_PLACE_CALLER);
 }
-
-weir_status plan_table_write(const GString *table, const char *path) {
-  g_autoptr(GError) error = NULL;
-  if (g_file_set_contents(path, table->str, (gssize)table->len, &error)) return WEIR_OK;
-  return weir_fail(WEIR_E_IO, "%s", error->message);
-}

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "controller/bits.h"
 #include "plan.h"
+#include "plan_widths.h"
 #include "planner/bits.h"
 
 static const char command[] = "weir plan bits";
@@ -31,13 +32,19 @@ static const char description[] =
     "--out writes them as a table of buckets, which `weir run --policy groups:TABLE` executes:\n"
     "neighbours of one width and bucket together, by qsgd and COLLECTIVE; full precision by "
     "none:1:dense.\n"
+    "\n"
+    "--profile with --link adds iteration_ms: from the beginning of the backward pass to the end "
+    "of\n"
+    "the last exchange, of the table that --out writes.  PROFILE.csv has the columns\n"
+    "tensor,numel,gap_us (`weir profile` writes one) and the layers of STATS.csv in their order.\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef enum method { KNAPSACK, KMEANS, LINEAR, BAYES, UNIFORM, METHODS } method;
 static const char *const methods[METHODS] = {"knapsack", "kmeans", "linear", "bayes", "uniform"};
 
 typedef struct bits_arguments {
-  char *alpha, *bucket, *keep, *method, *out, *collective;
+  char *alpha, *bucket, *keep, *method, *out, *collective, *profile, *link, *compress;
+  gint workers;
   gboolean json;
 } bits_arguments;
 
@@ -68,7 +75,7 @@ static weir_status solve(const weir_bits_stats *stats, double alpha, answers *al
 }
 
 static void print_json(const weir_bits_stats *stats, const answers *all, method chosen,
-                       double alpha) {
+                       double alpha, double iteration_s) {
   const weir_bits *bits = &all->bits[chosen];
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
@@ -77,6 +84,7 @@ static void print_json(const weir_bits_stats *stats, const answers *all, method 
   if (chosen == KNAPSACK) cli_json_number(builder, "least_bytes", bits->least_bytes);
   cli_json_number(builder, "error", bits->error);
   cli_json_number(builder, "most_error", alpha * all->bits[UNIFORM].error);
+  if (iteration_s > 0.0) cli_json_number(builder, "iteration_ms", iteration_s * 1e3);
   cli_json_list(builder, "layers");
   for (size_t l = 0; l < stats->layer_count; l++) {
     const weir_bits_option *option = &stats->options[bits->choice[l]];
@@ -92,7 +100,7 @@ static void print_json(const weir_bits_stats *stats, const answers *all, method 
 }
 
 static void print_table(const weir_bits_stats *stats, const answers *all, method chosen,
-                        double alpha) {
+                        double alpha, double iteration_s) {
   const double most = alpha * all->bits[UNIFORM].error;
   printf("%zu layers; error at most %g (%g times that of 4 bits)\n\n", stats->layer_count, most,
          alpha);
@@ -102,6 +110,8 @@ static void print_table(const weir_bits_stats *stats, const answers *all, method
            all->took_s[m] * 1e3, m == chosen ? "  below" : "");
   printf("  %-9s %15.0f  no assignment within the error is smaller\n", "bound",
          all->bits[KNAPSACK].least_bytes);
+  if (iteration_s > 0.0)
+    printf("\n  an iteration with the widths below: %.4f ms\n", iteration_s * 1e3);
   printf("\n  %5s %7s %12s  %s\n", "bits", "bucket", "bytes", "layer");
   for (size_t l = 0; l < stats->layer_count; l++) {
     const weir_bits_option *option = &stats->options[all->bits[chosen].choice[l]];
@@ -117,61 +127,38 @@ static weir_status read_collective(const char *collective, weir_plan *plan) {
   return weir_plan_parse(text, plan);
 }
 
-static weir_status check_row(const weir_bits_stats *stats, size_t layer, size_t choice,
-                             const char *path) {
-  const weir_bits_option *option = &stats->options[choice];
-  const bool power = option->bucket != 0 && (option->bucket & (option->bucket - 1)) == 0;
-  const weir_plan plan = power ? weir_bits_plan(option->bits, option->bucket) : (weir_plan){0};
-  if (option->bits == WEIR_BITS_FULL || (power && weir_plan_check(&plan) == WEIR_OK))
-    return WEIR_OK;
-  return weir_fail(WEIR_E_UNSUPPORTED,
-                   "%s:%zu: layer '%.60s' gets %u bits in buckets of %u: expected what plans name, "
-                   "%d to %d bits and a power of two from 64 to 8192, for --out",
-                   path, stats->layers[layer].line, stats->layers[layer].name, option->bits,
-                   option->bucket, WEIR_BITS_LEAST, WEIR_BITS_MOST);
+/* TRUE, or a message has been printed. */
+static gboolean read_place(const bits_arguments *a, plan_widths_place *place) {
+  double link[2], cost[2] = {0.0, 0.0};
+  *place = (plan_widths_place){.profile = a->profile, .workers = a->workers};
+  if (!a->profile != !a->link)
+    return plan_refuse(command, "--profile and --link", "both, or neither"), FALSE;
+  if (!a->profile) return TRUE;
+  if (a->workers < 2)
+    return plan_refuse(command, "--workers", "a number from 2, with --profile"), FALSE;
+  if (!plan_numbers(a->link, 2, link) || link[1] <= 0.0)
+    return plan_refuse(command, "--link", "US,GBPS: microseconds from 0 and Gbit/s above 0"), FALSE;
+  if (a->compress && !plan_numbers(a->compress, 2, cost))
+    return plan_refuse(command, "--compress-ms",
+                       "A,B: milliseconds an operation and milliseconds a megabyte, from 0"),
+           FALSE;
+  place->alpha_s = link[0] * 1e-6;
+  place->beta_s = 8e-9 / link[1];
+  place->compress = (weir_curve){.fixed_s = cost[0] * 1e-3, .per_byte_s = cost[1] * 1e-9};
+  return TRUE;
 }
 
-/* Those that are of buckets, without those that go apart, which the table begins with. */
-static void split(const weir_bits_stats *stats, const size_t *choice, weir_bits_stats *rest,
-                  size_t *rest_choice, GString *table) {
-  rest->options = stats->options;
-  for (size_t l = 0; l < stats->layer_count; l++) {
-    if (stats->layers[l].apart) {
-      plan_table_keep(table, stats->layers[l].name);
-      continue;
-    }
-    rest_choice[rest->layer_count] = choice[l];
-    rest->layers[rest->layer_count++] = stats->layers[l];
-  }
-}
-
-static weir_status write_table(const weir_bits_stats *stats, const weir_bits *bits,
-                               const weir_plan *coded, const char *path, const char *out) {
-  weir_status status = WEIR_OK;
-  for (size_t l = 0; l < stats->layer_count && status == WEIR_OK; l++)
-    status = check_row(stats, l, bits->choice[l], path);
-  weir_plan dense;
-  if (status == WEIR_OK) status = weir_plan_parse("none:1:dense", &dense);
-  if (status != WEIR_OK) return status;
-  g_autofree weir_bits_layer *layers = g_new0(weir_bits_layer, stats->layer_count);
-  g_autofree size_t *choice = g_new0(size_t, stats->layer_count);
-  g_autofree weir_plan_bucket *bucket = g_new0(weir_plan_bucket, stats->layer_count);
-  g_autoptr(GString) table = g_string_new(NULL);
-  weir_bits_stats rest = {.layers = layers};
-  split(stats, bits->choice, &rest, choice, table);
-  const size_t count = weir_bits_table(&rest, choice, &dense, bucket);
-  for (size_t k = 0; k < count; k++) {
-    weir_plan plan = {0};
-    weir_plan_of_bucket(&bucket[k], &plan);
-    if (plan.codec == coded->codec) {
-      const weir_plan own = plan;
-      plan = *coded;
-      plan.cr = own.cr;
-      plan.bucket_log2 = own.bucket_log2;
-    }
-    plan_table_add(table, layers[bucket[k].end - 1].name, &plan, WEIR_PLACE_CALLER);
-  }
-  return plan_table_write(table, out);
+/* What is made of the widths: a table, a time. */
+static weir_status apply(const weir_bits_stats *stats, const weir_bits *bits,
+                         const weir_plan *coded, const plan_widths_place *place, const char *path,
+                         const char *out, double *iteration_s) {
+  plan_widths widths;
+  weir_status status = plan_widths_make(&widths, stats, bits, coded, path);
+  if (status == WEIR_OK && place->profile)
+    status = plan_widths_foretell(&widths, stats, place, iteration_s);
+  if (status == WEIR_OK && out) status = plan_widths_write(&widths, stats, out);
+  plan_widths_free(&widths);
+  return status;
 }
 
 static int run(const char *path, const bits_arguments *a) {
@@ -188,27 +175,30 @@ static int run(const char *path, const bits_arguments *a) {
   weir_plan coded;
   if (read_collective(a->collective, &coded) != WEIR_OK)
     return plan_failed(command, WEIR_E_INVALID);
+  plan_widths_place place;
+  if (!read_place(a, &place)) return WEIR_EXIT_USAGE;
   weir_bits_stats stats;
   answers all = {0};
+  double iteration_s = 0.0;
   weir_status status =
       weir_bits_load(&stats, path, a->keep ? a->keep : "bias,bn,norm", (uint32_t)bucket);
   if (status == WEIR_OK) status = solve(&stats, alpha, &all);
-  if (status == WEIR_OK && a->out)
-    status = write_table(&stats, &all.bits[chosen], &coded, path, a->out);
+  if (status == WEIR_OK && (a->out || a->profile))
+    status = apply(&stats, &all.bits[chosen], &coded, &place, path, a->out, &iteration_s);
   int code = WEIR_EXIT_DONE;
   if (status != WEIR_OK)
     code = plan_failed(command, status);
   else if (a->json)
-    print_json(&stats, &all, chosen, alpha);
+    print_json(&stats, &all, chosen, alpha, iteration_s);
   else
-    print_table(&stats, &all, chosen, alpha);
+    print_table(&stats, &all, chosen, alpha, iteration_s);
   for (size_t m = 0; m < METHODS; m++) weir_bits_drop(&all.bits[m]);
   weir_bits_free(&stats);
   return code;
 }
 
 int plan_bits(int argc, char **argv) {
-  bits_arguments a = {0};
+  bits_arguments a = {.workers = 4};
   const GOptionEntry entries[] = {
       {"alpha", 0, 0, G_OPTION_ARG_STRING, &a.alpha, "error allowed, in errors of 4 bits (2)",
        "ALPHA"},
@@ -219,7 +209,13 @@ int plan_bits(int argc, char **argv) {
        "knapsack (default), kmeans, linear, bayes or uniform", "METHOD"},
       {"out", 0, 0, G_OPTION_ARG_FILENAME, &a.out, "write the widths for policy groups:", "TABLE"},
       {"collective", 0, 0, G_OPTION_ARG_STRING, &a.collective,
-       "what quantized buckets of --out travel by (sra)", "COLLECTIVE"},
+       "what quantized buckets travel by (sra)", "COLLECTIVE"},
+      {"profile", 0, 0, G_OPTION_ARG_FILENAME, &a.profile,
+       "also foretell how long an iteration takes: gradients come as in this file", "PROFILE.csv"},
+      {"link", 0, 0, G_OPTION_ARG_STRING, &a.link, "over links like this, one way", "US,GBPS"},
+      {"workers", 0, 0, G_OPTION_ARG_INT, &a.workers, "between so many (4)", "N"},
+      {"compress-ms", 0, 0, G_OPTION_ARG_STRING, &a.compress,
+       "an operation and a megabyte of gradient are quantized in (0,0)", "A,B"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

@@ -115,7 +115,7 @@ static weir_status write_table(const weir_profile *profile, const weir_fusion *f
   g_autoptr(GString) table = g_string_new(NULL);
   for (size_t k = 0; k < fusion->buckets; k++)
     plan_table_add(table, profile->tensors[fusion->end[k] - 1].name, plan, WEIR_PLACE_CALLER);
-  return plan_table_write(table, path);
+  return cli_write(path, table);
 }
 
 static int solve(const char *path, const fusion_arguments *a) {

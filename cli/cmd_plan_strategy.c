@@ -320,7 +320,7 @@ static weir_status write_table(const strategy_found *found, const char *path) {
     }
     plan_table_add(table, tensor, &plan, place);
   }
-  return plan_table_write(table, path);
+  return cli_write(path, table);
 }
 
 static weir_status show(const strategy_found *found, const strategy_arguments *a) {

@@ -495,11 +495,10 @@ static void print_table(GArray *lines, const replay_totals *t) {
 }
 
 static gboolean write_bits(const char *decisions, const GString *csv, const char *path) {
-  g_autoptr(GError) error = NULL;
   if (csv->len == 0)
     return refuse(decisions, 1, "no widths were assigned; expected a run under policy bits");
-  if (g_file_set_contents(path, csv->str, (gssize)csv->len, &error)) return TRUE;
-  fprintf(stderr, "weir replay: --bits: %s\n", error->message);
+  if (cli_write(path, csv) == WEIR_OK) return TRUE;
+  fprintf(stderr, "weir replay: --bits: %s\n", weir_last_error());
   return FALSE;
 }
 

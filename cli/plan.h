@@ -29,7 +29,5 @@ char *plan_arguments(const cli_help *help, const GOptionEntry *entries, int *arg
 void plan_table_add(GString *table, const char *last, const weir_plan *plan, weir_place place);
 /* A tensor that stays in full precision, apart from all buckets, which follow. */
 void plan_table_keep(GString *table, const char *name);
-/* WEIR_E_IO; the file is whole or not there. */
-weir_status plan_table_write(const GString *table, const char *path);
 
 #endif

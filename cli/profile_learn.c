@@ -103,11 +103,9 @@ static weir_status write_curve(const char *out, const char *name, size_t p,
   g_autofree char *file = g_strdup_printf("%s-%zu.csv", name, p + 1);
   g_autofree char *path = g_build_filename(out, file, NULL);
   g_autoptr(GString) text = g_string_new("bytes,ms\n");
-  g_autoptr(GError) error = NULL;
   for (size_t i = 0; i < curve->count; i++)
     g_string_append_printf(text, "%.0f,%.6f\n", curve->bytes[i], curve->seconds[i] * 1e3);
-  if (g_file_set_contents(path, text->str, (gssize)text->len, &error)) return WEIR_OK;
-  return weir_fail(WEIR_E_IO, "%s", error->message);
+  return cli_write(path, text);
 }
 
 /* --- what exchanges take from ranks that compute on ----------------------------------------- */
@@ -148,12 +146,10 @@ static void learn_taken(const profile_job *job, const profile_turn *turns, weir_
 static weir_status write_profile(const profile_job *job) {
   g_autofree char *path = g_build_filename(job->out, "profile.csv", NULL);
   g_autoptr(GString) text = g_string_new("tensor,numel,gap_us\n");
-  g_autoptr(GError) error = NULL;
   for (size_t t = 0; t < job->profile.count; t++)
     g_string_append_printf(text, "%s,%.0f,%.3f\n", job->profile.tensors[t].name,
                            job->profile.tensors[t].numel, job->profile.tensors[t].gap_s * 1e6);
-  if (g_file_set_contents(path, text->str, (gssize)text->len, &error)) return WEIR_OK;
-  return weir_fail(WEIR_E_IO, "%s", error->message);
+  return cli_write(path, text);
 }
 
 weir_status profile_learn(profile_job *job) {
@@ -201,13 +197,11 @@ weir_status profile_compare(profile_job *job, const char *name) {
 
 static weir_status write_plan(const profile_job *job, const profile_turn *turn, const char *path) {
   g_autoptr(GString) text = g_string_new("last,plan,place\n");
-  g_autoptr(GError) error = NULL;
   for (size_t k = 0; k < turn->buckets; k++)
     g_string_append_printf(text, "%s,%s,caller\n",
                            job->profile.tensors[turn->bucket[k].end - 1].name,
                            job->plan[turn->bucket[k].row]);
-  if (g_file_set_contents(path, text->str, (gssize)text->len, &error)) return WEIR_OK;
-  return weir_fail(WEIR_E_IO, "%s", error->message);
+  return cli_write(path, text);
 }
 
 /* How much of a name is the tensor's: without the /NUMBER of a slice. */

@@ -5,17 +5,6 @@
 #include "cli.h"
 #include "lab/report_data.h"
 
-int cli_print_file(const char *command, const char *out, const char *name) {
-  g_autofree char *path = g_build_filename(out, name, NULL), *text = NULL;
-  g_autoptr(GError) error = NULL;
-  if (!g_file_get_contents(path, &text, NULL, &error)) {
-    fprintf(stderr, "%s: %s\n", command, error->message);
-    return WEIR_EXIT_FAILED;
-  }
-  fputs(text, stdout);
-  return WEIR_EXIT_DONE;
-}
-
 int cli_summary(const char *command, const char *out, gboolean json) {
   if (json) return cli_print_file(command, out, "summary.json");
   weir_report_data data = {0};

@@ -2,9 +2,10 @@
  * tensor, and what is made of it.  Every tensor that is not kept in full precision travels by qsgd
  * at 2 to 8 bits, in buckets of 128 or 1024 elements: the two that the paper takes (section 6.1).
  *
- *   session's thread     weir_bits_fed: quantizes samples of e at every width   -> sums, under a
- * lock controller's thread  weir_bits_read: their means, and a new window begins weir_bits_assign:
- * widths (planner/bits.h), neighbours merged weir_bits_table: buckets of them */
+ * In the session's thread weir_bits_fed quantizes samples of e at every width, into sums under a
+ * lock.  In the controller's weir_bits_read takes their means, with which a new window begins,
+ * weir_bits_assign gives widths (planner/bits.h) and merges neighbours, and weir_bits_table makes
+ * buckets of them. */
 #ifndef WEIR_CONTROLLER_BITS_H
 #define WEIR_CONTROLLER_BITS_H
 

@@ -183,6 +183,13 @@ table=$work/out.csv
 "$weir" plan strategy "$work/pair.csv" "${two[@]/tenth/topk:0.05}" --fuse --fuse-ms 60000 --out "$table" >/dev/null ||
   fail "strategy --fuse --out"
 [[ $(<"$table") == $'last,plan,place\nb,topk:0.05:ag,caller' ]] || fail "$(<"$table")"
+# What is no file is written to, not replaced by one.
+mkfifo "$work/pipe"
+cat "$work/pipe" >"$work/piped" &
+"$weir" plan strategy "$work/pair.csv" "${two[@]/tenth/topk:0.05}" --fuse --out "$work/pipe" >/dev/null || fail "--out to a pipe"
+wait
+[[ -p $work/pipe && $(<"$work/piped") == last,plan,place*topk:0.05:ag,caller ]] || fail "a pipe: $(<"$work/piped")"
+refuse "/dev/full: cannot be written" bits "$stats" --out /dev/full
 # Machines of two: compressed once and added up by all it takes one latency between machines, and hier-sra two.
 "$weir" plan strategy "$small" --machines 2 --per-machine 2 --inter 1000,0.008 --codec qsgd:0.125,0.13 --gpu-ms 0.001,0 \
   --no-flat --out "$table" >/dev/null || fail "strategy --out on machines"
@@ -201,7 +208,30 @@ grep -qx 'huge2,qsgd:0.0625:sra:bucket=1024,caller' "$table" && [[ $(wc -l <"$ta
 "$weir" plan bits "$work/apart.csv" --out "$table" >/dev/null || fail "bits --out, apart"
 [[ $(<"$table") == $'last,plan,place\nodd\\*\\[1\\],full,caller\nhuge2,'*$'\nLayerNorm,none:1:dense,caller' ]] ||
   fail "$(<"$table")"
+# In time: two workers, 10 ms one way, bytes that count for nothing.  Scattering and gathering take a latency each, so the
+# first bucket's exchange ends at 22, its gradients being there after 2 ms, or at 23 once it was also quantized, and the
+# second's 20 ms later; full precision takes one latency more, both sending all they have.
+printf 'tensor,numel,gap_us\nhuge,8000,1000\nhuge2,7900,1000\ntiny,80,1000\nLayerNorm,100,1000\n' >"$work/bits.csv"
+in_time=(--profile "$work/bits.csv" --link 10000,1e6 --workers 2)
+close "$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --json)" iteration_ms)" 52 || fail "bits --profile"
+close "$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --compress-ms 1,0 --json)" iteration_ms)" 53 ||
+  fail "bits --profile --compress-ms"
+"$weir" plan bits "$stats" "${in_time[@]}" | grep -q '^  an iteration with the widths below: 52.0' || fail "bits --profile"
+# A link of 8 kbit/s, a millisecond a byte: what goes apart, 64 elements of 4 bytes, follows what is in buckets, and no
+# latency counts.
+without=$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --link 0,0.000008 --json)" iteration_ms)
+{ cat "$work/bits.csv"; echo 'odd*[1],64,0'; } >"$work/bits-apart.csv"
+with=$(value "$("$weir" plan bits "$work/apart.csv" "${in_time[@]}" --profile "$work/bits-apart.csv" --link 0,0.000008 --json)" iteration_ms)
+awk "BEGIN { more = $with - $without; exit !(more > 255 && more < 300) }" || fail "what goes apart: $without, $with"
 rm "$table"
+refuse "both, or neither" bits "$stats" --profile "$work/bits.csv"
+refuse "--workers: expected a number from 2" bits "$stats" "${in_time[@]}" --workers 1
+refuse "Gbit/s above 0" bits "$stats" "${in_time[@]}" --link 1,0
+refuse "milliseconds an operation" bits "$stats" "${in_time[@]}" --compress-ms 1
+refuse "$work/bits-apart.csv: 5 tensors: expected the 4 layers" bits "$stats" "${in_time[@]}" --profile "$work/bits-apart.csv"
+sed 's/^huge2,7900/huge2,7901/' "$work/bits.csv" >"$work/bits-other.csv"
+refuse "tensor 1 is 'huge2' of 7901 elements: expected layer 'huge2' of 7900" bits "$stats" "${in_time[@]}" \
+  --profile "$work/bits-other.csv"
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --out "$table"
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --plan none:1:dense
 refuse "ratio 2 is outside" fusion "$profile" "${cost[@]}" --plan topk:2:ag --out "$table"
