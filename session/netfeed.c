@@ -42,13 +42,17 @@ void weir_feed_train(weir_session *session, double bytes, double seconds) {
   feed(session, (weir_sample){.kind = WEIR_SAMPLE_TRAIN, .value = seconds, .bytes = bytes});
 }
 
+/* No answer comes at once: where a virtual link has no latency an echo takes a microsecond, as within
+ * a machine, for the monitor takes 0 for no measurement. */
+static const double least_rtt_s = 1e-6;
+
 static void feed_virtual(weir_session *session) {
   weir_feed *state = &session->feed;
   double alpha = 0, bandwidth = 0;
   session->options.virtual_network(session->options.virtual_user, state->step, &alpha, &bandwidth);
   const double a = 1 + VIRTUAL_NOISE * fmin(fmax(weir_rng_normal(&state->noise), -3), 3);
   const double b = 1 + VIRTUAL_NOISE * fmin(fmax(weir_rng_normal(&state->noise), -3), 3);
-  weir_feed_echo(session, 2 * alpha * a, false);
+  weir_feed_echo(session, fmax(2 * alpha, least_rtt_s) * a, false);
   weir_feed_probe(session, bandwidth * b, 0);
 }
 
