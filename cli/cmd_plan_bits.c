@@ -33,10 +33,10 @@ static const char description[] =
     "neighbours of one width and bucket together, by qsgd and COLLECTIVE; full precision by "
     "none:1:dense.\n"
     "\n"
-    "--profile with --link adds iteration_ms: from the beginning of the backward pass to the end "
-    "of\n"
-    "the last exchange, of the table that --out writes.  PROFILE.csv has the columns\n"
-    "tensor,numel,gap_us (`weir profile` writes one) and the layers of STATS.csv in their order.\n"
+    "--profile with --link adds iteration_ms: from the beginning of the backward pass to the\n"
+    "end of the last exchange, of the table that --out writes.  PROFILE.csv has the columns\n"
+    "tensor,numel,gap_us (`weir profile` writes one) and the layers of STATS.csv; those of\n"
+    "buckets in their order.\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef enum method { KNAPSACK, KMEANS, LINEAR, BAYES, UNIFORM, METHODS } method;

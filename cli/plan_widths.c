@@ -1,6 +1,6 @@
 #include "plan_widths.h"
 
-#include <string.h>
+#include <glib.h>
 
 #include "base/base.h"
 #include "collectives/select.h"
@@ -83,50 +83,70 @@ weir_status plan_widths_write(const plan_widths *widths, const weir_bits_stats *
   return cli_write(out, table);
 }
 
-/* The profile's tensors are to be the statistics' layers. */
+/* Each layer's place among the profile's tensors, which are to be the same. */
 static weir_status match(const weir_profile *profile, const weir_bits_stats *stats,
-                         const char *path) {
+                         const char *path, size_t *place) {
   if (profile->count != stats->layer_count)
     return weir_fail(WEIR_E_PARSE, "%s: %zu tensors: expected the %zu layers of the statistics",
                      path, profile->count, stats->layer_count);
-  for (size_t l = 0; l < profile->count; l++)
-    if (strcmp(profile->tensors[l].name, stats->layers[l].name) != 0 ||
-        profile->tensors[l].numel != stats->layers[l].numel)
+  g_autoptr(GHashTable) tensors = g_hash_table_new(g_str_hash, g_str_equal);
+  for (size_t i = 0; i < profile->count; i++)
+    g_hash_table_insert(tensors, profile->tensors[i].name, &profile->tensors[i]);
+  for (size_t l = 0; l < stats->layer_count; l++) {
+    const weir_bits_layer *layer = &stats->layers[l];
+    const weir_profile_tensor *tensor = g_hash_table_lookup(tensors, layer->name);
+    if (!tensor || tensor->numel != layer->numel)
+      return weir_fail(WEIR_E_PARSE, "%s: expected a tensor '%.60s' of %.0f elements", path,
+                       layer->name, layer->numel);
+    place[l] = (size_t)(tensor - profile->tensors);
+  }
+  return WEIR_OK;
+}
+
+/* Before the gradient of a bucket of the table is there, all up to its last tensor are. */
+static weir_status gaps(const plan_widths *widths, const weir_bits_stats *stats,
+                        const weir_profile *profile, const size_t *place, const char *path,
+                        weir_profile_tensor *tensor) {
+  size_t next = 0;
+  for (size_t k = 0; k < widths->count; k++) {
+    const size_t end = place[widths->bucket[k].last] + 1;
+    if (end <= next)
       return weir_fail(WEIR_E_PARSE,
-                       "%s: tensor %zu is '%.60s' of %.0f elements: expected layer '%.60s' of %.0f",
-                       path, l, profile->tensors[l].name, profile->tensors[l].numel,
-                       stats->layers[l].name, stats->layers[l].numel);
+                       "%s: tensor '%.60s': expected behind '%.60s', as the layers are", path,
+                       stats->layers[widths->bucket[k].last].name, profile->tensors[next - 1].name);
+    for (; next < end; next++) tensor[k].gap_s += profile->tensors[next].gap_s;
+  }
+  for (; next < profile->count; next++) tensor[widths->count].gap_s += profile->tensors[next].gap_s;
   return WEIR_OK;
 }
 
 weir_status plan_widths_foretell(const plan_widths *widths, const weir_bits_stats *stats,
-                                 const plan_widths_place *place, double *iteration_s) {
+                                 const plan_widths_place *to, double *iteration_s) {
+  const weir_group_shape shape = {to->workers, to->workers, false};
+  const weir_link link = {.alpha = to->alpha_s, .beta = to->beta_s};
+  const size_t count = widths->count + (widths->apart > 0.0 ? 1 : 0);
+  g_autofree size_t *place = g_new0(size_t, stats->layer_count);
+  g_autofree weir_profile_tensor *tensor = g_new0(weir_profile_tensor, widths->count + 1);
+  g_autofree weir_solve_row *row = g_new0(weir_solve_row, count);
+  g_autofree weir_solve_bucket *bucket = g_new0(weir_solve_bucket, count);
   weir_profile profile;
-  weir_status status = weir_profile_load(&profile, place->profile);
-  if (status == WEIR_OK) status = match(&profile, stats, place->profile);
-  if (status != WEIR_OK) return status;
-  const size_t most = widths->count + 1;
-  g_autofree weir_profile_tensor *tensor = g_new0(weir_profile_tensor, most);
-  g_autofree weir_solve_row *row = g_new0(weir_solve_row, most);
-  g_autofree weir_solve_bucket *bucket = g_new0(weir_solve_bucket, most);
-  const weir_group_shape shape = {place->workers, place->workers, false};
-  const weir_link link = {.alpha = place->alpha_s, .beta = place->beta_s};
   weir_plan dense;
-  status = weir_plan_parse("none:1:dense", &dense);
-  size_t count = 0;
-  for (size_t l = 0; count < most; count++) {
-    const bool full = count == widths->count;
-    if (full && widths->apart == 0.0) break;
-    weir_plan plan = full ? dense : widths->bucket[count].plan;
-    tensor[count].numel = full ? widths->apart : widths->bucket[count].numel;
-    const size_t end = full ? profile.count : widths->bucket[count].last + 1;
-    for (; l < end; l++) tensor[count].gap_s += profile.tensors[l].gap_s;
-    const size_t elements = (size_t)tensor[count].numel;
-    plan = weir_select_plan(&plan, shape, &link, elements, weir_cost_kept(&plan, elements));
-    row[count] = (weir_solve_row){
-        .compress = full ? (weir_curve){0} : place->compress,
-        .exchange = weir_solve_exchange_between(&plan, shape, &link, 4.0 * tensor[count].numel)};
-    bucket[count] = (weir_solve_bucket){.end = count + 1, .row = count};
+  weir_status status = weir_plan_parse("none:1:dense", &dense);
+  if (status == WEIR_OK) status = weir_profile_load(&profile, to->profile);
+  if (status != WEIR_OK) return status;
+  status = match(&profile, stats, to->profile, place);
+  if (status == WEIR_OK) status = gaps(widths, stats, &profile, place, to->profile, tensor);
+  for (size_t k = 0; k < count && status == WEIR_OK; k++) {
+    const bool full = k == widths->count;
+    tensor[k].numel = full ? widths->apart : widths->bucket[k].numel;
+    const size_t elements = (size_t)tensor[k].numel;
+    const weir_plan *given = full ? &dense : &widths->bucket[k].plan;
+    const weir_plan plan =
+        weir_select_plan(given, shape, &link, elements, weir_cost_kept(given, elements));
+    row[k] = (weir_solve_row){
+        .compress = full ? (weir_curve){0} : to->compress,
+        .exchange = weir_solve_exchange_between(&plan, shape, &link, 4.0 * tensor[k].numel)};
+    bucket[k] = (weir_solve_bucket){.end = k + 1, .row = k};
   }
   const weir_profile fused = {.count = count, .tensors = tensor};
   if (status == WEIR_OK) *iteration_s = weir_solve_evaluate(&fused, row, bucket, count);

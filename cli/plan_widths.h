@@ -8,8 +8,8 @@
 #include "planner/bits.h"
 #include "planner/curve.h"
 
-/* Layers in the order of the statistics, which is that of the backward pass: neighbours of one width
- * share a bucket, and those that go apart are one more behind all others. */
+/* Layers in the order of the statistics, which is that of the backward pass but for those that go
+ * apart: neighbours of one width share a bucket, and what goes apart is one more behind all others. */
 typedef struct plan_widths_bucket {
   size_t last; /* its last layer, of the statistics */
   double numel;
@@ -33,16 +33,16 @@ weir_status plan_widths_write(const plan_widths *widths, const weir_bits_stats *
 
 /* Where an iteration's time is to be foretold: who takes part, over what, and the gradient's gaps. */
 typedef struct plan_widths_place {
-  const char *profile; /* a file (planner/profile.h) of the same tensors in the same order */
+  const char *profile; /* a file (planner/profile.h) of the same tensors */
   int workers;
   double alpha_s, beta_s; /* one way; a byte */
   weir_curve compress;    /* affine */
 } plan_widths_place;
 
 /* From the begin of the backward pass to the end of the last exchange (planner/solve.h), each bucket
- * compressed on the trainer's thread.  WEIR_E_PARSE where the profile has other tensors, and what
- * weir_profile_load may return. */
+ * compressed on the trainer's thread.  WEIR_E_PARSE where the profile has other tensors or those of
+ * buckets in another order, and what weir_profile_load may return. */
 weir_status plan_widths_foretell(const plan_widths *widths, const weir_bits_stats *stats,
-                                 const plan_widths_place *place, double *iteration_s);
+                                 const plan_widths_place *to, double *iteration_s);
 
 #endif

@@ -23,6 +23,9 @@ static JsonArray *list_of(JsonObject *object, const char *name) {
   return json_object_has_member(object, name) ? json_object_get_array_member(object, name) : NULL;
 }
 
+/* A page has no place for what a document leaves out. */
+static guint length_of(JsonArray *list) { return list ? json_array_get_length(list) : 0; }
+
 /* Every %s is made harmless. */
 static void add(GString *html, const char *format, ...) G_GNUC_PRINTF(2, 3);
 static void add(GString *html, const char *format, ...) {
@@ -123,7 +126,7 @@ static void add_section(GString *html, JsonObject *section, JsonArray *charts) {
   JsonArray *parts = list_of(section, "parts");
   add(html, "<section><h2>%s</h2><p>%s</p>\n", text_of(section, "heading"),
       text_of(section, "note"));
-  for (guint i = 0; i < json_array_get_length(parts); i++) {
+  for (guint i = 0; i < length_of(parts); i++) {
     JsonObject *part = json_array_get_object_element(parts, i);
     if (json_object_has_member(part, "chart"))
       add_chart(html, part, text_of(section, "heading"), charts);
@@ -137,13 +140,13 @@ static void add_head(GString *html, JsonObject *root) {
   JsonArray *notices = list_of(root, "notices"), *cards = list_of(root, "cards");
   add(html, "<h1>%s</h1><p class=\"sub\">%s</p>\n<div class=\"cards\">\n", text_of(root, "title"),
       text_of(root, "sub"));
-  for (guint i = 0; i < json_array_get_length(cards); i++) {
+  for (guint i = 0; i < length_of(cards); i++) {
     JsonObject *card = json_array_get_object_element(cards, i);
     add(html, "<div class=\"card\"><b>%s</b><i>%s</i><small>%s</small></div>\n",
         text_of(card, "value"), text_of(card, "name"), text_of(card, "note"));
   }
   g_string_append(html, "</div>\n");
-  for (guint i = 0; i < json_array_get_length(notices); i++) {
+  for (guint i = 0; i < length_of(notices); i++) {
     JsonObject *notice = json_array_get_object_element(notices, i);
     add(html, "<p class=\"%s\">%s</p>\n", flag_of(notice, "good") ? "good" : "bad",
         text_of(notice, "text"));
@@ -196,7 +199,7 @@ char *weir_page_text(weir_doc *doc) {
   add(page, "Weir: %s", text_of(root, "title"));
   rest = copy_to(page, rest, "{{body}}");
   add_head(page, root);
-  for (guint i = 0; i < json_array_get_length(sections); i++)
+  for (guint i = 0; i < length_of(sections); i++)
     add_section(page, json_array_get_object_element(sections, i), charts);
   rest = copy_to(page, rest, "{{charts}}");
   add_charts(page, charts);

@@ -4,6 +4,7 @@ weir=$1
 # shellcheck disable=SC2034
 source=$2
 work=$(mktemp -d) || exit 1
+export G_DEBUG=fatal-criticals # which GLib would say, and go on
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
 skip() { echo "SKIPPED: $*"; exit 77; }

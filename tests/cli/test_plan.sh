@@ -220,7 +220,7 @@ close "$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --compress-ms 1,0 -
 # A link of 8 kbit/s, a millisecond a byte: what goes apart, 64 elements of 4 bytes, follows what is in buckets, and no
 # latency counts.
 without=$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --link 0,0.000008 --json)" iteration_ms)
-{ cat "$work/bits.csv"; echo 'odd*[1],64,0'; } >"$work/bits-apart.csv"
+{ head -1 "$work/bits.csv"; echo 'odd*[1],64,0'; tail -n +2 "$work/bits.csv"; } >"$work/bits-apart.csv"
 with=$(value "$("$weir" plan bits "$work/apart.csv" "${in_time[@]}" --profile "$work/bits-apart.csv" --link 0,0.000008 --json)" iteration_ms)
 awk "BEGIN { more = $with - $without; exit !(more > 255 && more < 300) }" || fail "what goes apart: $without, $with"
 rm "$table"
@@ -230,8 +230,10 @@ refuse "Gbit/s above 0" bits "$stats" "${in_time[@]}" --link 1,0
 refuse "milliseconds an operation" bits "$stats" "${in_time[@]}" --compress-ms 1
 refuse "$work/bits-apart.csv: 5 tensors: expected the 4 layers" bits "$stats" "${in_time[@]}" --profile "$work/bits-apart.csv"
 sed 's/^huge2,7900/huge2,7901/' "$work/bits.csv" >"$work/bits-other.csv"
-refuse "tensor 1 is 'huge2' of 7901 elements: expected layer 'huge2' of 7900" bits "$stats" "${in_time[@]}" \
+refuse "expected a tensor 'huge2' of 7900 elements" bits "$stats" "${in_time[@]}" \
   --profile "$work/bits-other.csv"
+sed "3{h;d};4G" "$work/bits.csv" >"$work/bits-late.csv"
+refuse "tensor 'tiny': expected behind 'huge2'" bits "$stats" "${in_time[@]}" --profile "$work/bits-late.csv"
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --out "$table"
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --plan none:1:dense
 refuse "ratio 2 is outside" fusion "$profile" "${cost[@]}" --plan topk:2:ag --out "$table"
