@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "cli.h"
 #include "controller/bits.h"
+#include "netmon/netmon.h"
 #include "plan.h"
 #include "plan_widths.h"
 #include "planner/bits.h"
@@ -143,7 +144,7 @@ static gboolean read_place(const bits_arguments *a, plan_widths_place *place) {
                        "A,B: milliseconds an operation and milliseconds a megabyte, from 0"),
            FALSE;
   place->alpha_s = link[0] * 1e-6;
-  place->beta_s = 8e-9 / link[1];
+  place->beta_s = WEIR_TCP_OVERHEAD * 8e-9 / link[1];
   place->compress = (weir_curve){.fixed_s = cost[0] * 1e-3, .per_byte_s = cost[1] * 1e-9};
   return TRUE;
 }
@@ -212,7 +213,8 @@ int plan_bits(int argc, char **argv) {
        "what quantized buckets travel by (sra)", "COLLECTIVE"},
       {"profile", 0, 0, G_OPTION_ARG_FILENAME, &a.profile,
        "also foretell how long an iteration takes: gradients come as in this file", "PROFILE.csv"},
-      {"link", 0, 0, G_OPTION_ARG_STRING, &a.link, "over links like this, one way", "US,GBPS"},
+      {"link", 0, 0, G_OPTION_ARG_STRING, &a.link,
+       "over links of this latency, one way, and rate, TCP's headers included", "US,GBPS"},
       {"workers", 0, 0, G_OPTION_ARG_INT, &a.workers, "between so many (4)", "N"},
       {"compress-ms", 0, 0, G_OPTION_ARG_STRING, &a.compress,
        "an operation and a megabyte of gradient are quantized in (0,0)", "A,B"},

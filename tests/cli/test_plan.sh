@@ -212,17 +212,17 @@ grep -qx 'huge2,qsgd:0.0625:sra:bucket=1024,caller' "$table" && [[ $(wc -l <"$ta
 # first bucket's exchange ends at 22, its gradients being there after 2 ms, or at 23 once it was also quantized, and the
 # second's 20 ms later; full precision takes one latency more, both sending all they have.
 printf 'tensor,numel,gap_us\nhuge,8000,1000\nhuge2,7900,1000\ntiny,80,1000\nLayerNorm,100,1000\n' >"$work/bits.csv"
-in_time=(--profile "$work/bits.csv" --link 10000,1e6 --workers 2)
+in_time=(--profile "$work/bits.csv" --link 10000,1e8 --workers 2)
 close "$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --json)" iteration_ms)" 52 || fail "bits --profile"
 close "$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --compress-ms 1,0 --json)" iteration_ms)" 53 ||
   fail "bits --profile --compress-ms"
 "$weir" plan bits "$stats" "${in_time[@]}" | grep -q '^  an iteration with the widths below: 52.0' || fail "bits --profile"
 # A link of 8 kbit/s, a millisecond a byte: what goes apart, 64 elements of 4 bytes, follows what is in buckets, and no
-# latency counts.
+# latency counts; headers take 66 bytes with every 1448.
 without=$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --link 0,0.000008 --json)" iteration_ms)
 { head -1 "$work/bits.csv"; echo 'odd*[1],64,0'; tail -n +2 "$work/bits.csv"; } >"$work/bits-apart.csv"
 with=$(value "$("$weir" plan bits "$work/apart.csv" "${in_time[@]}" --profile "$work/bits-apart.csv" --link 0,0.000008 --json)" iteration_ms)
-awk "BEGIN { more = $with - $without; exit !(more > 255 && more < 300) }" || fail "what goes apart: $without, $with"
+awk "BEGIN { more = $with - $without; exit !(more > 256 && more < 269) }" || fail "what goes apart: $without, $with"
 rm "$table"
 refuse "both, or neither" bits "$stats" --profile "$work/bits.csv"
 refuse "--workers: expected a number from 2" bits "$stats" "${in_time[@]}" --workers 1
