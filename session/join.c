@@ -85,7 +85,8 @@ static weir_status take_up(weir_session *session, const weir_plan *first, weir_s
 static weir_status go_on(weir_session *session) {
   weir_standing mine;
   int joined;
-  if (session->engine != NULL) weir_engine_stand(session->engine, &mine);
+  if (session->engine != NULL) /* whose threads are then done with the transport */
+    weir_engine_stand(session->engine, &mine);
   return weir_session_move(session, false, &joined);
 }
 
