@@ -128,7 +128,7 @@ fi
 # What flows is what was set: each second's bytes within 5 % of the rate, above always (a millisecond's
 # burst aside) and below at least once, as a busy machine can only be slower.
 if command -v iperf3 >/dev/null; then
-  ends 0 --workers 2 -- sh -c '[ $RANK = 1 ] && exec iperf3 -s -1 -I /dev/null
+  ends 0 --workers 2 -- sh -c '[ $RANK = 1 ] && exec iperf3 -s -1 -I iperf3.pid # which it removes when it ends
     until iperf3 -c w1 -t 8; do sleep 0.2; done'
   /usr/bin/python3 - <<'CHECK' || fail "iperf3's rate"
 import json
