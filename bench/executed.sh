@@ -132,8 +132,8 @@ PY
 }
 
 # What `weir plan bits` finds for a shape, from what policy bits has measured of its gradients, executed beside 4 bits for all, as
-# one bucket and every tensor alone.  It foretells bytes, of which each of N ranks
-# sends 2 (N - 1) / N, and the iteration by latency and rate of the link alone.
+# one bucket and every tensor alone.  It foretells bytes, of which each of N ranks sends
+# 2 (N - 1) / N, and the iteration by latency and rate of the link alone.
 widths() { # cell
   local dir=$out/$1 name policy
   sed 's/^steps_per_epoch.*/steps_per_epoch = 40/' "$out/$1.ini" > "$out/$1-bits.ini"
