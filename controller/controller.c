@@ -89,6 +89,25 @@ weir_status weir_policy_check(const char *policy) {
   return find_policy(policy, &found, &plan, &table);
 }
 
+/* What policy weir holds to be safe is so with error feedback; those of the papers select. */
+weir_status weir_policy_check_forgets(const char *policy) {
+  const weir_policy *found;
+  weir_plan plan;
+  weir_table_text table;
+  const weir_status status = find_policy(policy, &found, &plan, &table);
+  if (status != WEIR_OK) return status;
+  if (!found->forgets)
+    return weir_fail(WEIR_E_INVALID,
+                     "policy %s needs error_feedback; expected fixed:, groups: or bits without it",
+                     policy);
+  if (weir_codecs[plan.codec]->unbiased) return WEIR_OK;
+  return weir_fail(WEIR_E_INVALID,
+                   "codec %s needs error_feedback, as what it does not send is not nothing on "
+                   "average; expected none, "
+                   "bf16, fp16, qsgd or qsgd-l2 without it",
+                   weir_codecs[plan.codec]->name);
+}
+
 bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
   const weir_policy *found;
   weir_table_text table;

@@ -98,5 +98,6 @@ const weir_policy weir_policy_bits = {
     .check = check,
     .first = first,
     .heaviest = {"qsgd:0.25:ag"},
+    .forgets = true,
     .consider = consider,
 };

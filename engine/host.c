@@ -111,6 +111,7 @@ static void commit(weir_engine *engine) {
   const weir_bucket_set *set = &engine->set;
   bool some = false;
   for (size_t k = 0; k < set->count; k++) some = some || set->bucket[k].leaves;
+  some = some && !engine->config.forgets;
   for (size_t k = 0; k < set->count && some; k++)
     if (!set->bucket[k].leaves)
       memset(host->fed + set->bucket[k].at, 0, set->bucket[k].n * sizeof(float));

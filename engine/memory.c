@@ -144,7 +144,8 @@ static double buffers(const weir_plan *plan, uint32_t scheme, const weir_memory_
   const bool thin = scheme == WEIR_SCHEME_LOW_RANK;
   const bool leaves = scheme != WEIR_SCHEME_DENSE || weir_codecs[plan->codec]->rounds;
   const double gradient = 4.0 * (double)n;
-  double bytes = leaves ? 2.0 * gradient : 0.0;
+  const bool rounds = scheme == WEIR_SCHEME_DENSE;
+  double bytes = !leaves ? 0.0 : !form->forgets ? 2.0 * gradient : rounds ? 0.0 : gradient;
   if (scheme == WEIR_SCHEME_SHARED)
     bytes += fmin(gradient, (double)weir_select_room(codec, n, kept, form->threads));
   else if (!thin)

@@ -19,6 +19,7 @@ weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, wei
 typedef struct weir_memory_form {
   int ranks, hosts;
   bool momentum; /* momentum correction is on */
+  bool forgets;  /* without error feedback */
   bool trials;   /* it may be tried, with a checkpoint beside it */
   bool threads;  /* codecs have threads of their own */
 } weir_memory_form;

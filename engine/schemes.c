@@ -78,6 +78,11 @@ weir_status weir_scheme_find(weir_bucket *bucket) {
   bucket->broadcast = &weir_broadcasts[weir_list_broadcast(&plan)];
   if (bucket->engine->config.devices && weir_scheme_on_device(&plan) != WEIR_OK)
     return WEIR_E_UNSUPPORTED;
+  if (bucket->engine->config.forgets && !bucket->codec->unbiased)
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     "codec %s needs error feedback: what it does not send would be lost, and is "
+                     "not nothing on average",
+                     bucket->codec->name);
   if (plan.scheme == WEIR_SCHEME_HITOPK) return check_hitopk(bucket);
   if (plan.scheme == WEIR_SCHEME_PATH) return check_path(bucket);
   if (plan.scheme == WEIR_SCHEME_GATHER) return WEIR_OK;

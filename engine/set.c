@@ -89,7 +89,7 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
   if (status != WEIR_OK) return status;
   bucket->thin = bucket->scheme == WEIR_SCHEME_LOW_RANK;
   bucket->whole = bucket->scheme == WEIR_SCHEME_DENSE;
-  bucket->leaves = !bucket->whole || bucket->codec->rounds;
+  bucket->leaves = !bucket->whole || (bucket->codec->rounds && !engine->config.forgets);
   weir_plan charged = bucket->plan;
   if (bucket->scheme == WEIR_SCHEME_GATHER) charged.scheme = WEIR_SCHEME_GATHER;
   bucket->terms = weir_cost_plan_between(&charged, shape, bucket->n, bucket->kept);
@@ -165,6 +165,7 @@ weir_status weir_engine_fits(const weir_engine *engine) {
       .ranks = ranks,
       .hosts = weir_comm_levelled(config->comm) ? weir_comm_hosts(config->comm) : ranks,
       .momentum = config->momentum > 0,
+      .forgets = config->forgets,
       .threads = engine->pool != NULL};
   double bytes = 0;
   char text[WEIR_PLAN_TEXT_MAX];

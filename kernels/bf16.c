@@ -16,6 +16,7 @@ void weir_bf16_decode(const uint16_t *x, size_t n, float *out) {
 const weir_codec weir_codec_bf16 = {
     .id = WEIR_CODEC_BF16,
     .name = "bf16",
+    .unbiased = true,
     .description = "every element as bfloat16, rounding kept in the residual",
     .schemes = WEIR_WITH(WEIR_SCHEME_DENSE),
     .dense = true,

@@ -105,6 +105,8 @@ typedef struct weir_codec {
   bool by_tensor;      /* tensors are selected from or encoded apart from each other */
   bool ahead;          /* selects the largest of all: weir_ahead_begin lists what it is after */
   bool device;         /* kernels/cuda has its operations */
+  bool unbiased;       /* what it loses is nothing on average, or half a unit of 16 bits at most: it
+                          may go without error feedback */
   /* What it takes of a processor with some GB/s, to an order of magnitude; the first measured steps
    * replace it. */
   weir_codec_prior prior;

@@ -56,6 +56,7 @@ static weir_status decode(weir_codec_context *context, const void *message, size
 const weir_codec weir_codec_fp16 = {
     .id = WEIR_CODEC_FP16,
     .name = "fp16",
+    .unbiased = true,
     .description = "every element as IEEE half precision",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),

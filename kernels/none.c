@@ -10,6 +10,7 @@ size_t weir_none_kept(const weir_layout *layout, double cr) {
 const weir_codec weir_codec_none = {
     .id = WEIR_CODEC_NONE,
     .name = "none",
+    .unbiased = true,
     .description = "every element as fp32",
     .schemes = WEIR_WITH(WEIR_SCHEME_DENSE) | WEIR_WITH(WEIR_SCHEME_PATH),
     .usual = WEIR_WITH(WEIR_SCHEME_DENSE),

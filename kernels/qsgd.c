@@ -271,6 +271,7 @@ static weir_status check(const void *message, size_t bytes, const weir_layout *l
 const weir_codec weir_codec_qsgd = {
     .id = WEIR_CODEC_QSGD,
     .name = "qsgd",
+    .unbiased = true,
     .description = "buckets on a grid, stochastic rounding (QSGD; CGX, section 4)",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),
@@ -306,6 +307,7 @@ const weir_codec weir_codec_qsgd_nearest = {
 const weir_codec weir_codec_qsgd_l2 = {
     .id = WEIR_CODEC_QSGD_L2,
     .name = "qsgd-l2",
+    .unbiased = true,
     .description = "qsgd on a grid from the bucket's L2 norm (QSGD, section 3.1)",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),

@@ -387,6 +387,7 @@ static weir_status read_lines(parser *p, weir_scenario *s, const char *path) {
                        .tcp_streams = 1,
                        .policy = "weir",
                        .risk = "measured",
+                       .error_feedback = 1,
                        .trial_budget = 0.04,
                        .model = "mlp",
                        .optimizer = "sgd",

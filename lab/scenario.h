@@ -60,10 +60,11 @@ typedef struct weir_scenario {
   double trial_budget;                         /* of its trials */
   uint32_t codec_threads;                      /* of each worker */
   uint32_t tcp_streams;                        /* between each two workers */
+  uint32_t error_feedback;                     /* 0: as weir_options.error_feedback is false */
   uint32_t overlap;                            /* 1: policy weir may plan buckets of tensors */
   uint32_t segments; /* that TCP sends at a time at least; 0: as the kernel has it */
   int workers_line;  /* 0: set on the command line */
-  int policy_line, risk_line, full_line, shape_line;
+  int policy_line, risk_line, full_line, feedback_line, shape_line;
   /* [training] */
   char dataset[WEIR_SCENARIO_TEXT_MAX], data_dir[WEIR_SCENARIO_TEXT_MAX];
   char model[WEIR_SCENARIO_TEXT_MAX];

@@ -24,6 +24,9 @@ const weir_key weir_scenario_keys[] = {
     {"scenario", "full_precision", WEIR_KEY_TEXT, AT(full_precision), AT(full_line), 0, 0, false,
      "patterns of names, and <N, separated by commas: tensors that stay in full precision"},
 
+    {"scenario", "error_feedback", WEIR_KEY_COUNT, AT(error_feedback), AT(feedback_line), 0, 1,
+     false, "0 or 1: residuals are kept (policies fixed, groups and bits can do without)"},
+
     {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
      "0 or 1: policy weir may exchange buckets of tensors while the backward pass goes on"},
 

@@ -128,6 +128,7 @@ static weir_status create_session(worker *w) {
   options.policy = c->policy;
   options.risk = c->scenario->risk;
   options.full_precision = c->scenario->full_precision;
+  options.error_feedback = c->scenario->error_feedback != 0;
   options.update_rule = weir_optimizer_adapts(c->scenario->optimizer) ? "adaptive" : "sgd";
   options.trial_budget = c->scenario->trial_budget;
   options.steps = w->total;

@@ -23,7 +23,8 @@ static const weir_options defaults = {.struct_size = sizeof defaults,
                                       .device = -1,
                                       .nonfinite = "zero",
                                       .tls = "auto",
-                                      .full_precision = ""};
+                                      .full_precision = "",
+                                      .error_feedback = true};
 
 /* A size that this library does not know is left for weir_session_create to refuse. */
 void weir_options_init_sized(weir_options *options, size_t struct_size) {
@@ -80,6 +81,13 @@ static weir_status check_nonfinite(const weir_options *options) {
   if (keep && options->device >= 0)
     return weir_fail(WEIR_E_INVALID, "nonfinite \"keep\" needs gradients in host memory");
   return WEIR_OK;
+}
+
+static weir_status check_feedback(const weir_options *options) {
+  if (options->error_feedback) return WEIR_OK;
+  if (options->device >= 0)
+    return weir_fail(WEIR_E_INVALID, "without error_feedback gradients must be in host memory");
+  return weir_policy_check_forgets(options->policy);
 }
 
 /* A socket that others can connect to, where one is handed over. */
@@ -155,6 +163,7 @@ weir_status weir_options_check(const weir_options *options) {
   if (status == WEIR_OK) status = check_device(options);
   if (status == WEIR_OK) status = check_nonfinite(options);
   if (status == WEIR_OK) status = weir_filter_check(options->full_precision);
+  if (status == WEIR_OK) status = check_feedback(options);
   if (status == WEIR_OK) status = check_max_ranks(options);
   return status == WEIR_OK ? check_listener(options) : status;
 }

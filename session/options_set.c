@@ -47,7 +47,8 @@ static const struct {
             KEY(WORDS, update_rule),
             KEY(WORDS, tls_certificate),
             KEY(WORDS, tls_key),
-            KEY(WORDS, tls_authority)};
+            KEY(WORDS, tls_authority),
+            KEY(FLAG, error_feedback)};
 #define KEYS (sizeof keys / sizeof *keys)
 
 size_t weir_options_size(void) { return sizeof(weir_options); }

@@ -37,7 +37,8 @@ typedef struct fingerprint {
   uint64_t plan;   /* the first one */
   uint64_t device; /* does this rank have one? */
   uint64_t memory_limit;
-  uint64_t run; /* rank 0's draw names the run */
+  uint64_t feedback; /* does it keep residuals? */
+  uint64_t run;      /* rank 0's draw names the run */
   weir_resume_told resume;
 } fingerprint;
 
@@ -65,9 +66,9 @@ uint64_t weir_session_digest_tensors(const weir_session *session) {
 
 uint64_t weir_session_offer(const weir_session *session) {
   const weir_options *options = &session->options;
-  const uint64_t parts[] = {weir_session_digest_tensors(session), session->device_ops != NULL,
-                            options->memory_limit, (uint64_t)options->max_ranks,
-                            weir_options_share(options)};
+  const uint64_t parts[] = {
+      weir_session_digest_tensors(session), session->device_ops != NULL, options->memory_limit,
+      (uint64_t)options->max_ranks,         weir_options_share(options), options->error_feedback};
   uint64_t digest = weir_hash(WEIR_HASH_INIT, parts, sizeof parts);
   for (size_t i = 0; i < session->state_count; i++) {
     const uint64_t bytes = session->states[i].bytes;
@@ -83,6 +84,7 @@ weir_status weir_session_compare(weir_session *session, const weir_plan *first) 
                       weir_plan_digest(first),
                       session->device_ops != NULL,
                       session->options.memory_limit,
+                      session->options.error_feedback,
                       draw_run(session),
                       {0}};
   weir_resume_tell(session, &mine.resume);
@@ -107,6 +109,9 @@ weir_status weir_session_compare(weir_session *session, const weir_plan *first) 
                     r, (unsigned long long)all[r].elements, (unsigned long long)all[0].elements);
     else if (all[r].plan != all[0].plan)
       status = weir_fail(WEIR_E_MISMATCH, "rank %zu starts under another plan than rank 0", r);
+    else if (all[r].feedback != all[0].feedback)
+      status = weir_fail(WEIR_E_MISMATCH, "rank %zu goes with%s error_feedback, rank 0 with%s", r,
+                         all[r].feedback ? "" : "out", all[0].feedback ? "" : "out");
   }
   weir_resume_told *resumes = calloc(ranks, sizeof *resumes);
   for (size_t r = 0; resumes != NULL && r < ranks; r++) resumes[r] = all[r].resume;
@@ -122,7 +127,8 @@ weir_status weir_session_compare(weir_session *session, const weir_plan *first) 
 /* What is heaviest of the plans that a policy goes through whatever they cost. */
 static weir_status check_heaviest(const weir_session *session, double spare) {
   const weir_memory_form form = {.ranks = weir_session_most(&session->options),
-                                 .hosts = weir_comm_hosts(session->comm)};
+                                 .hosts = weir_comm_hosts(session->comm),
+                                 .forgets = !session->options.error_feedback};
   const size_t n = session->offset[session->tensors];
   const weir_layout layout = {session->tensors, session->offset};
   char text[WEIR_PLAN_TEXT_MAX];
@@ -303,6 +309,7 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
       .most_ranks = session->options.max_ranks,
       .counts = session->device_ops == NULL && !(session->options.momentum_correction > 0) &&
                 weir_policy_counts(session->options.policy, session->options.risk),
+      .forgets = !session->options.error_feedback,
       .keep_nonfinite = session->keep_nonfinite,
       .profile = session->options.profile || session->options.overlap,
       .scope = &session->inside.scope};

@@ -185,6 +185,13 @@ typedef struct weir_options {
    * good, and why; WEIR_E_PROTOCOL from weir_session_start: which rank's certificate is refused.  With
    * `tls` "off" they are not used. */
   const char *tls_certificate, *tls_key, *tls_authority;
+  /* Default true.  false: nothing is kept of what a plan does not send, as "Project CGX" has it
+   * (Markov et al. 2022, section 2.4), which saves 4 bytes an element; the average then is the
+   * gradient's on average only.  The same on all ranks.  For codecs that lose nothing on average, or
+   * round to 16 bits (none, bf16, fp16, qsgd, qsgd-l2), under policies that name them:
+   * "fixed:", "groups:" and "bits"; others are refused, by weir_session_create
+   * (WEIR_E_INVALID) or weir_session_start (WEIR_E_UNSUPPORTED).  Not with a device. */
+  bool error_feedback;
 } weir_options;
 
 /* sizeof(weir_options) in this library, for callers without its headers. */

@@ -119,6 +119,9 @@ groups "a filter of no size" ":2: '<0'" "<0,full,caller\nfc1.bias,bf16:1:dense-r
 groups "a bucket of what is left out" ":3: last 'fc1.bias'" "*bias,full,caller\nfc1.bias,bf16:1:dense-ring,caller\n"
 sed 's/^workers.*/&\nfull_precision = *bias,,x/' good.ini >filter.ini
 refused "an empty filter" "filter\.ini:[0-9]*: '' of a filter" run filter.ini --network sim --out out
+sed 's/^workers.*/&\nerror_feedback = 0/' good.ini >forgets.ini
+refused "no error feedback under policy weir" "forgets\.ini:[0-9]*: policy weir needs error_feedback" run forgets.ini --network sim --policy weir --out out
+refused "no error feedback under top-k" "forgets\.ini:[0-9]*: codec topk needs error_feedback" run forgets.ini --network sim --policy fixed:topk:0.01:ag --out out
 sed 's/^workers.*/&\nfull_precision = *bias/' good.ini >filter.ini
 refused "a filter beside weir profile" "filter\.ini:[0-9]*: full_precision" profile filter.ini --network sim --plan bf16:1:dense --out out
 printf 'last,plan,place\nfc1.bias,bf16:1:dense-ring,moon\n' >groups.csv

@@ -29,6 +29,7 @@ Test(options_set, every_key_sets_its_field_and_no_other) {
   by_hand.tcp_streams = 8;
   by_hand.device = -1;
   by_hand.listener = 5;
+  by_hand.error_feedback = false;
   by_hand.transport = by_hand.rendezvous = by_hand.bind_address = by_hand.secret =
       by_hand.secret_file = by_hand.policy = by_hand.risk = by_hand.journal_path =
           by_hand.nonfinite = by_hand.tls = by_hand.full_precision = by_hand.update_rule =
@@ -50,7 +51,8 @@ Test(options_set, every_key_sets_its_field_and_no_other) {
                                        {"memory_limit", "1000"},
                                        {"tcp_streams", "8"},
                                        {"device", "-1"},
-                                       {"listener", "5"}};
+                                       {"listener", "5"},
+                                       {"error_feedback", "false"}};
   static const char words[] = "words";
   static const char *const names[] = {
       "transport",      "rendezvous",  "bind_address",    "secret",    "secret_file",
