@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "collectives/compressed.h"
 #include "json.h"
 #include "lab/topology.h"
 
@@ -18,6 +19,7 @@
 typedef struct row {
   const char *transport, *algorithm;
   guint64 bytes, wire, wrong;
+  double error;                 /* NAN: sums are exact */
   double seconds, algbw, busbw; /* GB/s */
   double least;                 /* seconds of the fastest loop */
   double predicted;             /* by the cost rows; NAN: not by any */
@@ -26,8 +28,18 @@ typedef struct row {
 /* The part of the size that crosses the busiest link at the least, as nccl-tests count it. */
 static double bus_share(bench_kind kind, int ranks) {
   const double others = (ranks - 1.0) / ranks;
-  if (kind == BENCH_ALLREDUCE) return 2.0 * others;
+  if (kind == BENCH_ALLREDUCE || kind == BENCH_COMPRESSED) return 2.0 * others;
   return kind == BENCH_BROADCAST || kind == BENCH_REDUCE ? 1.0 : others;
+}
+
+static double predict_compressed(const bench_plan *p, const weir_link *link, guint32 algorithm,
+                                 gsize size) {
+  const weir_group_shape shape = {p->ranks, (p->ranks - 1) / p->per_machine + 1, false};
+  const weir_coder coder = {.codec = weir_codec_find(WEIR_CODEC_QSGD), .cr = p->bits / 32.0};
+  const gsize elements = p->elements[size];
+  const weir_cost_terms terms = weir_cost_compressed_between(
+      algorithm, shape, &coder, elements, (double)weir_coder_bound(&coder, elements));
+  return weir_cost_links(&terms, link);
 }
 
 /* By the links that it has measured. */
@@ -40,6 +52,7 @@ static double predict(const bench_plan *p, const contender *c, guint32 algorithm
   const gboolean blocks = p->kind == BENCH_ALLGATHER || p->kind == BENCH_GATHER;
   const gsize bytes = p->elements[size] / (blocks ? (gsize)p->ranks : 1) * sizeof(float);
   if (c->link == NULL || c->link->beta == 0.0) return NAN;
+  if (p->kind == BENCH_COMPRESSED) return predict_compressed(p, c->link, algorithm, size);
   const weir_cost cost = weir_cost_row(kinds[p->kind], algorithm, shape, c->link, (double)bytes);
   return weir_cost_predict(&cost, c->link);
 }
@@ -55,6 +68,7 @@ static row row_of(const bench_plan *p, const contender *c, guint32 algorithm, gs
   r.busbw = r.algbw * bus_share(p->kind, p->ranks);
   r.wire = cell->wire;
   r.wrong = cell->wrong;
+  r.error = p->kind == BENCH_COMPRESSED ? cell->error : NAN;
   r.predicted = predict(p, c, algorithm, size);
   return r;
 }
@@ -90,19 +104,21 @@ static void add_json(JsonBuilder *builder, const row *r) {
     cli_json_whole(builder, "wire_bytes", (gint64)r->wire);
   else
     cli_json_number(builder, "wire_bytes", NAN); /* unknown */
+  if (isfinite(r->error)) cli_json_number(builder, "error", r->error);
   cli_json_whole(builder, "wrong", (gint64)r->wrong);
   json_builder_end_object(builder);
 }
 
 static void print_row(const row *r) {
-  char wire[24] = "-", predicted[24] = "-";
+  char wire[24] = "-", predicted[24] = "-", error[24] = "";
   if (r->wire > 0) (void)g_snprintf(wire, sizeof wire, "%" G_GUINT64_FORMAT, r->wire);
   if (isfinite(r->predicted))
     (void)g_snprintf(predicted, sizeof predicted, "%.1f", r->predicted * 1e6);
+  if (isfinite(r->error)) (void)g_snprintf(error, sizeof error, " %8.5f", r->error);
   printf("%-16s %-18s %12" G_GUINT64_FORMAT " %12.1f %12s %9.3f %9.3f %12s %7" G_GUINT64_FORMAT
-         "\n",
+         "%s\n",
          r->transport, r->algorithm, r->bytes, r->seconds * 1e6, predicted, r->algbw, r->busbw,
-         wire, r->wrong);
+         wire, r->wrong, error);
 }
 
 /* All rows; the number of wrong elements in Weir's own. */
@@ -167,7 +183,10 @@ static guint64 report_json(const bench_plan *p, const contender *all, int count)
   if (p->links) cli_json_number(builder, "mbit_s", p->mbit_s);
   if (p->links) cli_json_number(builder, "latency_ms", p->latency_ms);
   cli_json_text(builder, "collective", bench_kind_names[p->kind]);
-  cli_json_text(builder, "format", p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
+  if (p->kind == BENCH_COMPRESSED)
+    cli_json_whole(builder, "bits", p->bits);
+  else
+    cli_json_text(builder, "format", p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
   cli_json_list(builder, "rows");
   const guint64 wrong = report_rows(p, all, count, builder);
   json_builder_end_array(builder);
@@ -182,8 +201,11 @@ static guint64 report_table(const bench_plan *p, const contender *all, int count
       "what\n"
       "# cost rows predict of links as measured (with --mbit-s)\n",
       bench_kind_names[p->kind], p->ranks, p->per_machine);
-  printf("%-16s %-18s %12s %12s %12s %9s %9s %12s %7s\n", "", "algorithm", "size(B)", "time(us)",
-         "rows(us)", "algbw", "busbw", "wire(B)", "#wrong");
+  if (p->kind == BENCH_COMPRESSED)
+    printf("# qsgd of %u bits; error: root of the squared error over that of the sum\n", p->bits);
+  printf("%-16s %-18s %12s %12s %12s %9s %9s %12s %7s%s\n", "", "algorithm", "size(B)", "time(us)",
+         "rows(us)", "algbw", "busbw", "wire(B)", "#wrong",
+         p->kind == BENCH_COMPRESSED ? "    error" : "");
   const guint64 wrong = report_rows(p, all, count, NULL);
   for (int i = 0; i < count; i++)
     if (*all[i].absent) printf("# %s: not measured: %s\n", all[i].name, all[i].absent);
@@ -218,7 +240,7 @@ static int run_all(bench_plan *p, contender *all, int count, gboolean json) {
 
 typedef struct arguments {
   char *collective, *transport, *algorithm, *sizes, *format, *peers, *mpi_rank;
-  int ranks, per_machine, repeats, best;
+  int ranks, per_machine, repeats, best, bits;
   double mbit_s, latency_ms;
   gboolean json;
 } arguments;
@@ -295,8 +317,9 @@ static int parse(const arguments *a, bench_plan *p) {
   int kind = 0;
   while (kind < BENCH_KINDS && strcmp(a->collective, bench_kind_names[kind]) != 0) kind++;
   if (kind == BENCH_KINDS)
-    return refuse("collective", a->collective,
-                  "all-reduce, broadcast, all-gather, reduce-scatter, reduce or gather");
+    return refuse(
+        "collective", a->collective,
+        "all-reduce, broadcast, all-gather, reduce-scatter, reduce, gather or compressed");
   p->kind = (bench_kind)kind;
   if (!parse_algorithms(a->algorithm, p)) {
     g_autoptr(GString) known = g_string_new("all or some of");
@@ -309,6 +332,11 @@ static int parse(const arguments *a, bench_plan *p) {
   if (strcmp(a->format, "fp32") != 0 && strcmp(a->format, "bf16") != 0)
     return refuse("format", a->format, "fp32 or bf16");
   p->format = a->format[0] == 'b' ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32;
+  if (a->bits < 2 || a->bits > 8) {
+    fprintf(stderr, "weir bench collectives: expected --bits 2 to 8\n");
+    return WEIR_EXIT_USAGE;
+  }
+  p->bits = (unsigned)a->bits;
   p->ranks = a->ranks;
   p->repeats = a->repeats;
   p->best = a->best;
@@ -359,9 +387,10 @@ static int run_parsed(const arguments *a) {
 }
 
 int main(int argc, char **argv) {
-  arguments a = {.ranks = 4, .per_machine = 1, .repeats = 7};
+  arguments a = {.ranks = 4, .per_machine = 1, .repeats = 7, .bits = 4};
   const GOptionEntry entries[] = {
-      {"collective", 0, 0, G_OPTION_ARG_STRING, &a.collective, "default: all-reduce", "NAME"},
+      {"collective", 0, 0, G_OPTION_ARG_STRING, &a.collective,
+       "default: all-reduce; compressed: an all-reduce of qsgd's messages", "NAME"},
       {"transport", 0, 0, G_OPTION_ARG_STRING, &a.transport,
        "tcp, mixed (memory inside of machines), tls (tcp, encrypted), shm (default: tcp,shm)",
        "LIST"},
@@ -371,6 +400,7 @@ int main(int argc, char **argv) {
        "neighbouring ranks that count as one machine (1)", "N"},
       {"sizes", 0, 0, G_OPTION_ARG_STRING, &a.sizes, "bytes of fp32 (default 4K,64K,1M)", "LIST"},
       {"format", 0, 0, G_OPTION_ARG_STRING, &a.format, "on the wire: fp32 (default), bf16", "F"},
+      {"bits", 0, 0, G_OPTION_ARG_INT, &a.bits, "an element, of compressed (4)", "B"},
       {"repeats", 0, 0, G_OPTION_ARG_INT, &a.repeats, "loops to take the median of (7)", "N"},
       {"best", 0, 0, G_OPTION_ARG_INT, &a.best, "only the N fastest rows of each (0: all)", "N"},
       {"peers", 0, 0, G_OPTION_ARG_STRING, &a.peers, "openmpi, openmpi-spin, gloo: in the same run",

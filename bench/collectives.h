@@ -38,6 +38,7 @@ typedef enum bench_kind {
   BENCH_REDUCE_SCATTER,
   BENCH_REDUCE,
   BENCH_GATHER,
+  BENCH_COMPRESSED, /* an all-reduce of encoded values (collectives/compressed.h) */
   BENCH_KINDS
 } bench_kind;
 extern const char *const bench_kind_names[BENCH_KINDS];
@@ -55,8 +56,9 @@ typedef struct bench_plan {
   bench_kind kind;
   gboolean algorithm[ROWS_MAX]; /* of Weir's */
   weir_value_format format;
-  double mbit_s;               /* of each machine's own link; 0: all share the loopback */
-  double latency_ms;           /* of such a link, one way */
+  unsigned bits;     /* an element, of compressed all-reduces; with the buckets that plans have */
+  double mbit_s;     /* of each machine's own link; 0: all share the loopback */
+  double latency_ms; /* of such a link, one way */
   struct weir_topology *links; /* NULL: the loopback */
 } bench_plan;
 
@@ -69,6 +71,7 @@ typedef struct bench_cell {
   double seconds[REPEATS_MAX]; /* of one operation, the slowest rank's average over a loop */
   guint64 wire;  /* bytes the busiest rank sends in one operation; 0: it does not tell */
   guint64 wrong; /* elements that are not what they should be, on all ranks together */
+  double error; /* of a compressed all-reduce: the root of its squared error over that of its sum */
 } bench_cell;
 
 typedef struct contender {
@@ -110,6 +113,7 @@ gboolean weir_bench_spawn(contender *c, char **argv);
 typedef struct bench_rank {
   bench_kind kind;
   int rank, size;
+  unsigned bits;                                                /* as in bench_plan */
   gsize most;                                                   /* elements */
   float *x, *y, *error;                                         /* y: a sum that is not in place */
   gboolean apart;                                               /* the result is in y */

@@ -27,6 +27,7 @@
 typedef struct answered {
   double seconds; /* the slowest rank's */
   guint64 wire, wrong;
+  double error;
 } answered;
 
 /* --- processes ------------------------------------------------------------------------------ */
@@ -107,14 +108,15 @@ static gboolean ask(contender *c, const bench_plan *p, guint32 row, gsize n, gui
     answered a = {.seconds = 0.0};
     if (!hear(c->fd[r], line, sizeof line))
       (void)g_snprintf(c->absent, sizeof c->absent, "rank %d: it ended without saying why", r);
-    else if (sscanf(line, "OK %lf %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT, &a.seconds, &a.wire,
-                    &a.wrong) != 3)
+    else if (sscanf(line, "OK %lf %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT " %lf", &a.seconds,
+                    &a.wire, &a.wrong, &a.error) != 4)
       (void)g_snprintf(c->absent, sizeof c->absent, "rank %d: %s", r,
                        g_str_has_prefix(line, "NO ") ? line + 3 : "it talks nonsense");
     if (*c->absent) return FALSE;
     out->seconds = MAX(out->seconds, a.seconds);
     out->wire = MAX(out->wire, a.wire);
     out->wrong += a.wrong;
+    out->error = MAX(out->error, a.error);
   }
   return TRUE;
 }
@@ -214,6 +216,7 @@ static void choose(contender *c, const bench_plan *p, gsize size) {
     fastest->chosen = TRUE;
     fastest->wire = a.wire;
     fastest->wrong = a.wrong;
+    fastest->error = a.error;
   }
 }
 

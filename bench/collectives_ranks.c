@@ -6,12 +6,13 @@
 
 #include "collectives.h"
 #include "collectives/calibrate.h"
+#include "collectives/compressed.h"
 #include "lab/topology.h"
 
 #define LINKS_PORT 7000 /* in namespaces that nobody else has */
 
-const char *const bench_kind_names[BENCH_KINDS] = {"all-reduce",     "broadcast", "all-gather",
-                                                   "reduce-scatter", "reduce",    "gather"};
+const char *const bench_kind_names[BENCH_KINDS] = {
+    "all-reduce", "broadcast", "all-gather", "reduce-scatter", "reduce", "gather", "compressed"};
 
 const char *weir_bench_row_name(bench_kind kind, guint32 row) {
   switch (kind) {
@@ -22,6 +23,7 @@ const char *weir_bench_row_name(bench_kind kind, guint32 row) {
       return row < WEIR_REDUCE_SCATTER_COUNT ? weir_reduce_scatters[row].name : NULL;
     case BENCH_REDUCE: return row < WEIR_REDUCE_COUNT ? weir_reduces[row].name : NULL;
     case BENCH_GATHER: return row < WEIR_GATHER_COUNT ? weir_gathers[row].name : NULL;
+    case BENCH_COMPRESSED: return row < WEIR_COMPRESSED_COUNT ? weir_compressed[row].name : NULL;
     default: return NULL;
   }
 }
@@ -31,6 +33,7 @@ typedef struct weir_rank {
   weir_value_format format;
   weir_transport *transport;
   weir_comm *comm;
+  weir_coder coder; /* of compressed all-reduces */
   guint64 step;
 } weir_rank;
 
@@ -52,6 +55,9 @@ static weir_status run_row(weir_rank *w, guint32 row, gsize n) {
       return weir_reduce_scatters[row].run(w->comm, r->x, n, w->format, r->error);
     case BENCH_REDUCE: return weir_reduces[row].run(w->comm, 0, r->x, n, w->format, r->error);
     case BENCH_GATHER: return weir_gathers[row].run(w->comm, 0, r->x, stride, out);
+    case BENCH_COMPRESSED:
+      w->coder.seed = w->step;
+      return weir_compressed[row].run(w->comm, &w->coder, r->x, n, r->error, NULL);
     default: return weir_allreduces[row].run(w->comm, r->x, n, w->format, r->error, NULL);
   }
 }
@@ -114,16 +120,20 @@ static int be_rank(const contender *c, const bench_plan *p, const char *path, in
                         .rank = rank,
                         .size = p->ranks,
                         .most = p->most,
+                        .bits = p->bits,
                         .once = once,
                         .together = together,
                         .sent = sent};
+  w.coder = (weir_coder){.codec = weir_codec_find(WEIR_CODEC_QSGD), .cr = p->bits / 32.0};
   int code = 1;
-  if (weir_bench_rank_open(&w.base) && said(&w, join_group(&w, c, p, job)))
+  if (weir_bench_rank_open(&w.base) && said(&w, weir_codec_context_create(&w.coder.context)) &&
+      said(&w, join_group(&w, c, p, job)))
     code = weir_bench_serve(&w.base, path, number);
   else
     weir_bench_excuse(path, number, rank, w.base.message);
   weir_comm_free(w.comm);
   if (w.transport) w.transport->ops->destroy(w.transport);
+  weir_codec_context_free(w.coder.context);
   weir_bench_rank_close(&w.base);
   return code;
 }

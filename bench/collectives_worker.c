@@ -1,9 +1,10 @@
 /* One rank of a contender.  A line tells what to do, a line answers:
  *
- *   "ROW ELEMENTS LOOP CHECK"  ->  "OK SECONDS WIRE WRONG" or "NO why"
+ *   "ROW ELEMENTS LOOP CHECK"  ->  "OK SECONDS WIRE WRONG ERROR" or "NO why"
  *
  * CHECK 1: one operation on numbers whose sums are known; 0: LOOP operations, timed. */
 #include <glib.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,12 @@
 
 /* Small whole numbers: their sums are exact in every order, in bf16 too. */
 static float value_at(int rank, gsize i) { return (float)(rank + (int)(i % 8)); }
+
+/* In [-1, 1), so that the range of a sum's bucket is known: what is encoded. */
+static double drawn_at(int rank, gsize i) {
+  weir_rng rng = weir_rng_of(((guint64)rank << 32) + i);
+  return 2.0 * weir_rng_uniform(&rng) - 1.0;
+}
 
 /* What element i must be afterwards; FALSE where nothing is promised. */
 static gboolean due_at(const bench_rank *r, gsize n, gsize i, float *due) {
@@ -39,6 +46,10 @@ static gboolean due_at(const bench_rank *r, gsize n, gsize i, float *due) {
 static void fill(bench_rank *r, gsize n) {
   const gsize block = n / (gsize)r->size;
   for (gsize i = 0; i < n; i++) {
+    if (r->kind == BENCH_COMPRESSED) {
+      r->x[i] = (float)drawn_at(r->rank, i);
+      continue;
+    }
     const gboolean blocks = r->kind == BENCH_ALLGATHER || r->kind == BENCH_GATHER;
     const gboolean theirs =
         (blocks && i / block != (gsize)r->rank) || (r->kind == BENCH_BROADCAST && r->rank != 0);
@@ -65,26 +76,50 @@ void weir_bench_rank_close(bench_rank *r) {
 
 /* --- what is asked -------------------------------------------------------------------------- */
 
-static gboolean check(bench_rank *r, guint32 row, gsize n, guint64 *wire, guint64 *wrong) {
+/* No element is encoded more often than there are ranks, and once more as a sum; an encoding errs at
+ * most by a step of its grid, of which a sum of N values is at most 2 N / (2^bits - 1). */
+static double judge_rounded(const bench_rank *r, gsize n, guint64 *wrong) {
+  const double most = (r->size + 1) * 2.0 * r->size / ((1u << r->bits) - 1);
+  double errors = 0.0, squares = 0.0;
+  for (gsize i = 0; i < n; i++) {
+    double sum = 0.0;
+    for (int rank = 0; rank < r->size; rank++) sum += drawn_at(rank, i);
+    const double off = (double)r->x[i] - sum;
+    if (!(fabs(off) <= most)) ++*wrong;
+    errors += off * off;
+    squares += sum * sum;
+  }
+  return squares > 0.0 ? sqrt(errors / squares) : 0.0;
+}
+
+static gboolean check(bench_rank *r, guint32 row, gsize n, guint64 *wire, guint64 *wrong,
+                      double *error) {
   fill(r, n);
   const guint64 before = r->sent ? r->sent(r) : 0;
   if (!r->once(r, row, n)) return FALSE;
   *wire = r->sent ? r->sent(r) - before : 0;
   *wrong = 0;
   const float *result = r->apart ? r->y : r->x;
-  for (gsize i = 0; i < n; i++) {
+  if (r->kind == BENCH_COMPRESSED) *error = judge_rounded(r, n, wrong);
+  for (gsize i = 0; i < n && r->kind != BENCH_COMPRESSED; i++) {
     float due;
     if (due_at(r, n, i, &due) && result[i] != due) ++*wrong;
   }
-  memset(r->x, 0, n * sizeof *r->x); /* what is timed sums zeros, which never grow */
+  /* What is timed sums zeros, which never grow; or encodes the same numbers again and again. */
+  if (r->kind == BENCH_COMPRESSED)
+    for (gsize i = 0; i < n; i++) r->y[i] = (float)drawn_at(r->rank, i);
+  else
+    memset(r->x, 0, n * sizeof *r->x);
   return TRUE;
 }
 
 static gboolean loop_of(bench_rank *r, guint32 row, gsize n, guint32 loop, double *seconds) {
   if (!r->together(r)) return FALSE;
   const double begin_s = weir_now_s();
-  for (guint32 i = 0; i < loop; i++)
+  for (guint32 i = 0; i < loop; i++) {
+    if (r->kind == BENCH_COMPRESSED) memcpy(r->x, r->y, n * sizeof *r->x);
     if (!r->once(r, row, n)) return FALSE;
+  }
   *seconds = (weir_now_s() - begin_s) / loop;
   return TRUE;
 }
@@ -93,15 +128,16 @@ static gboolean answer(bench_rank *r, const char *line, FILE *out) {
   guint row = 0, loop = 0, checks = 0;
   gsize n = 0;
   guint64 wire = 0, wrong = 0;
-  double seconds = 0.0;
+  double seconds = 0.0, error = 0.0;
   gboolean good = sscanf(line, "%u %" G_GSIZE_FORMAT " %u %u", &row, &n, &loop, &checks) == 4 &&
                   n > 0 && n <= r->most && loop > 0;
   if (!good)
     (void)g_strlcpy(r->message, "it was asked what makes no sense", sizeof r->message);
   else
-    good = checks ? check(r, row, n, &wire, &wrong) : loop_of(r, row, n, loop, &seconds);
+    good = checks ? check(r, row, n, &wire, &wrong, &error) : loop_of(r, row, n, loop, &seconds);
   if (good)
-    fprintf(out, "OK %.9g %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT "\n", seconds, wire, wrong);
+    fprintf(out, "OK %.9g %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT " %.9g\n", seconds, wire, wrong,
+            error);
   else
     fprintf(out, "NO %s\n", r->message);
   return fflush(out) == 0 && good;

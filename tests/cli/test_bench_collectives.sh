@@ -65,6 +65,19 @@ reduce 1 4136
 gather 1 1064
 LIST
 
+# Compressed all-reduces, 4 bits: a chunk of 4096 elements is a message of 16 bytes, 32 buckets of 8, and 2048 of codes.
+# SRA and the ring send 6 of them.  Values are even in [-1, 1): a bucket of 128 spans 1.97, one of a sum of two, three,
+# four about 3.6, 4.7, 5.6; rounding at random errs by a grid's step squared over 6.  SRA encodes three ranks' values and
+# the sum, 3 x 0.0029 + 0.023, the ring the sums of one to four, 0.0029 + 0.0096 + 0.0163 + 0.023; the sum of four
+# has 4/3: errors of 0.154 and 0.197 of it.
+json=$("$weir" bench collectives --collective compressed --transport shm --sizes 64K --repeats 1 --json)
+for expected in '"algorithm":"sra"' '"algorithm":"tree"' '"algorithm":"hier-sra"' '"bits":4'; do
+  grep -qF -- "$expected" <<<"$json" || { echo "missing $expected in $json"; exit 1; }
+done
+[ "$(grep -oF '"wire_bytes":14160' <<<"${json%%\"best\"*}" | wc -l)" = 3 ] || { echo "compressed: $json"; exit 1; }
+grep -qE '"algorithm":"sra",[^}]*"error":0\.15[0-9]*,"wrong":0' <<<"$json" || { echo "sra errs otherwise: $json"; exit 1; }
+grep -qE '"algorithm":"ring",[^}]*"error":0\.(19|20)[0-9]*,"wrong":0' <<<"$json" || { echo "ring errs otherwise: $json"; exit 1; }
+
 refused() {
   local code=0
   "$weir" bench collectives "$@" >/dev/null 2>refused.txt || code=$?
@@ -113,6 +126,8 @@ refused --sizes -4
 refused --sizes 4K,
 refused --sizes 2000000000
 refused --format fp8
+refused --bits 1
+refused --bits 9
 refused --mbit-s 100
 refused --mbit-s -1 --transport tcp
 refused --latency-ms 1 --transport tcp
