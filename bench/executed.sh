@@ -133,13 +133,13 @@ PY
 
 # What `weir plan bits` finds for a shape, from what policy bits has measured of its gradients, executed beside 4 bits for all, as
 # one bucket and every tensor alone.  It foretells bytes, of which each of N ranks sends
-# 2 (N - 1) / N, and the iteration by latency and rate of the link alone.
+# 2 (N - 1) / N, and the iteration by latency, rate and burst of the link alone (lab/shaper.c).
 widths() { # cell
   local dir=$out/$1 name policy
   sed 's/^steps_per_epoch.*/steps_per_epoch = 40/' "$out/$1.ini" > "$out/$1-bits.ini"
   "$weir" run "$out/$1-bits.ini" --out "$dir/measured" --network sim --policy bits:knapsack:2 > "$dir/bits.log" 2>&1 &&
     "$weir" replay "$dir/measured" --bits "$dir/stats.csv" >> "$dir/bits.log" 2>&1 &&
-    "$weir" plan bits "$dir/stats.csv" --profile "$dir/profile.csv" --link $((1000 * ${LATENCY:-1})),0.03 --out "$dir/bits.csv" --json > "$dir/bits.json" ||
+    "$weir" plan bits "$dir/stats.csv" --profile "$dir/profile.csv" --link $((1000 * ${LATENCY:-1})),0.03 --burst 4096 --out "$dir/bits.csv" --json > "$dir/bits.json" ||
     { tail -1 "$dir/bits.log"; return 1; }
   for name in bits four tensors; do
     case $name in

@@ -36,6 +36,24 @@ gboolean plan_numbers(const char *text, guint count, double *values) {
   return TRUE;
 }
 
+const char plan_links[] = "US,GBPS: microseconds from 0 and Gbit/s above 0";
+const char plan_costs[] = "A,B: milliseconds an operation and milliseconds a megabyte, from 0";
+
+gboolean plan_link(const char *text, double *alpha_s, double *beta_s) {
+  double values[2];
+  if (!plan_numbers(text, 2, values) || values[1] <= 0.0) return FALSE;
+  *alpha_s = values[0] * 1e-6;
+  *beta_s = 8e-9 / values[1];
+  return TRUE;
+}
+
+gboolean plan_curve(const char *text, weir_curve *curve) {
+  double values[2];
+  if (!plan_numbers(text, 2, values)) return FALSE;
+  *curve = (weir_curve){.fixed_s = values[0] * 1e-3, .per_byte_s = values[1] * 1e-9};
+  return TRUE;
+}
+
 char *plan_arguments(const cli_help *help, const GOptionEntry *entries, int *argc, char ***argv) {
   if (!cli_parse(help, entries, argc, argv)) return NULL;
   if (*argc == 2) return g_strdup((*argv)[1]);

@@ -44,7 +44,7 @@ typedef enum method { KNAPSACK, KMEANS, LINEAR, BAYES, UNIFORM, METHODS } method
 static const char *const methods[METHODS] = {"knapsack", "kmeans", "linear", "bayes", "uniform"};
 
 typedef struct bits_arguments {
-  char *alpha, *bucket, *keep, *method, *out, *collective, *profile, *link, *compress;
+  char *alpha, *bucket, *keep, *method, *out, *collective, *profile, *link, *burst, *compress;
   gint workers;
   gboolean json;
 } bits_arguments;
@@ -76,7 +76,7 @@ static weir_status solve(const weir_bits_stats *stats, double alpha, answers *al
 }
 
 static void print_json(const weir_bits_stats *stats, const answers *all, method chosen,
-                       double alpha, double iteration_s) {
+                       double alpha, const double *iteration_s) {
   const weir_bits *bits = &all->bits[chosen];
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
@@ -85,7 +85,7 @@ static void print_json(const weir_bits_stats *stats, const answers *all, method 
   if (chosen == KNAPSACK) cli_json_number(builder, "least_bytes", bits->least_bytes);
   cli_json_number(builder, "error", bits->error);
   cli_json_number(builder, "most_error", alpha * all->bits[UNIFORM].error);
-  if (iteration_s > 0.0) cli_json_number(builder, "iteration_ms", iteration_s * 1e3);
+  if (iteration_s) cli_json_number(builder, "iteration_ms", *iteration_s * 1e3);
   cli_json_list(builder, "layers");
   for (size_t l = 0; l < stats->layer_count; l++) {
     const weir_bits_option *option = &stats->options[bits->choice[l]];
@@ -101,7 +101,7 @@ static void print_json(const weir_bits_stats *stats, const answers *all, method 
 }
 
 static void print_table(const weir_bits_stats *stats, const answers *all, method chosen,
-                        double alpha, double iteration_s) {
+                        double alpha, const double *iteration_s) {
   const double most = alpha * all->bits[UNIFORM].error;
   printf("%zu layers; error at most %g (%g times that of 4 bits)\n\n", stats->layer_count, most,
          alpha);
@@ -111,8 +111,7 @@ static void print_table(const weir_bits_stats *stats, const answers *all, method
            all->took_s[m] * 1e3, m == chosen ? "  below" : "");
   printf("  %-9s %15.0f  no assignment within the error is smaller\n", "bound",
          all->bits[KNAPSACK].least_bytes);
-  if (iteration_s > 0.0)
-    printf("\n  an iteration with the widths below: %.4f ms\n", iteration_s * 1e3);
+  if (iteration_s) printf("\n  an iteration with the widths below: %.4f ms\n", *iteration_s * 1e3);
   printf("\n  %5s %7s %12s  %s\n", "bits", "bucket", "bytes", "layer");
   for (size_t l = 0; l < stats->layer_count; l++) {
     const weir_bits_option *option = &stats->options[all->bits[chosen].choice[l]];
@@ -130,22 +129,19 @@ static weir_status read_collective(const char *collective, weir_plan *plan) {
 
 /* TRUE, or a message has been printed. */
 static gboolean read_place(const bits_arguments *a, plan_widths_place *place) {
-  double link[2], cost[2] = {0.0, 0.0};
   *place = (plan_widths_place){.profile = a->profile, .workers = a->workers};
   if (!a->profile != !a->link)
     return plan_refuse(command, "--profile and --link", "both, or neither"), FALSE;
   if (!a->profile) return TRUE;
   if (a->workers < 2)
     return plan_refuse(command, "--workers", "a number from 2, with --profile"), FALSE;
-  if (!plan_numbers(a->link, 2, link) || link[1] <= 0.0)
-    return plan_refuse(command, "--link", "US,GBPS: microseconds from 0 and Gbit/s above 0"), FALSE;
-  if (a->compress && !plan_numbers(a->compress, 2, cost))
-    return plan_refuse(command, "--compress-ms",
-                       "A,B: milliseconds an operation and milliseconds a megabyte, from 0"),
-           FALSE;
-  place->alpha_s = link[0] * 1e-6;
-  place->beta_s = WEIR_TCP_OVERHEAD * 8e-9 / link[1];
-  place->compress = (weir_curve){.fixed_s = cost[0] * 1e-3, .per_byte_s = cost[1] * 1e-9};
+  if (!plan_link(a->link, &place->alpha_s, &place->beta_s))
+    return plan_refuse(command, "--link", plan_links), FALSE;
+  if (a->burst && !plan_numbers(a->burst, 1, &place->burst))
+    return plan_refuse(command, "--burst", "a number of bytes from 0"), FALSE;
+  if (a->compress && !plan_curve(a->compress, &place->compress))
+    return plan_refuse(command, "--compress-ms", plan_costs), FALSE;
+  place->beta_s *= WEIR_TCP_OVERHEAD;
   return TRUE;
 }
 
@@ -186,13 +182,14 @@ static int run(const char *path, const bits_arguments *a) {
   if (status == WEIR_OK) status = solve(&stats, alpha, &all);
   if (status == WEIR_OK && (a->out || a->profile))
     status = apply(&stats, &all.bits[chosen], &coded, &place, path, a->out, &iteration_s);
+  const double *foretold = a->profile ? &iteration_s : NULL;
   int code = WEIR_EXIT_DONE;
   if (status != WEIR_OK)
     code = plan_failed(command, status);
   else if (a->json)
-    print_json(&stats, &all, chosen, alpha, iteration_s);
+    print_json(&stats, &all, chosen, alpha, foretold);
   else
-    print_table(&stats, &all, chosen, alpha, iteration_s);
+    print_table(&stats, &all, chosen, alpha, foretold);
   for (size_t m = 0; m < METHODS; m++) weir_bits_drop(&all.bits[m]);
   weir_bits_free(&stats);
   return code;
@@ -215,6 +212,8 @@ int plan_bits(int argc, char **argv) {
        "also foretell how long an iteration takes: gradients come as in this file", "PROFILE.csv"},
       {"link", 0, 0, G_OPTION_ARG_STRING, &a.link,
        "over links of this latency, one way, and rate, TCP's headers included", "US,GBPS"},
+      {"burst", 0, 0, G_OPTION_ARG_STRING, &a.burst,
+       "that let so much through at once after a pause, as `weir probe` tells (0)", "BYTES"},
       {"workers", 0, 0, G_OPTION_ARG_INT, &a.workers, "between so many (4)", "N"},
       {"compress-ms", 0, 0, G_OPTION_ARG_STRING, &a.compress,
        "an operation and a megabyte of gradient are quantized in (0,0)", "A,B"},

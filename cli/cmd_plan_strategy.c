@@ -214,21 +214,6 @@ static int list(const weir_option_limits *limits, gboolean json) {
 
 /* --- from arguments to a cluster and limits ------------------------------------------------- */
 
-static gboolean link_of(const char *text, double *alpha_s, double *beta_s) {
-  double values[2];
-  if (!plan_numbers(text, 2, values) || values[1] <= 0.0) return FALSE;
-  *alpha_s = values[0] * 1e-6;
-  *beta_s = 8e-9 / values[1];
-  return TRUE;
-}
-
-static gboolean curve_of(const char *text, weir_curve *curve) {
-  double values[2];
-  if (!plan_numbers(text, 2, values)) return FALSE;
-  *curve = (weir_curve){.fixed_s = values[0] * 1e-3, .per_byte_s = values[1] * 1e-9};
-  return TRUE;
-}
-
 /* NAME,RATIO, cut in place. */
 static gboolean codec_of(char *text, weir_cluster_codec *codec) {
   char *comma = strchr(text, ',');
@@ -239,8 +224,6 @@ static gboolean codec_of(char *text, weir_cluster_codec *codec) {
 }
 
 static int read_cluster(const strategy_arguments *a, weir_cluster *c) {
-  static const char costs[] = "A,B: milliseconds an operation and milliseconds a megabyte, from 0";
-  static const char links[] = "US,GBPS: microseconds from 0 and Gbit/s above 0";
   weir_cluster_codec *first = &c->codec[0];
   *c = (weir_cluster){.machines = (size_t)a->machines,
                       .per_machine = (size_t)a->per_machine,
@@ -249,19 +232,19 @@ static int read_cluster(const strategy_arguments *a, weir_cluster *c) {
                       .codec = {{.name = "dgc:0.01", .ratio = 0.02}}};
   if (a->machines < 1 || a->per_machine < 1 || a->cores < 1)
     return plan_refuse(command, "--machines, --per-machine and --cpu-cores", "numbers from 1");
-  if (!link_of(a->intra ? a->intra : "10,1000", &c->intra_alpha_s, &c->intra_beta_s))
-    return plan_refuse(command, "--intra", links);
-  if (!link_of(a->inter ? a->inter : "30,100", &c->inter_alpha_s, &c->inter_beta_s))
-    return plan_refuse(command, "--inter", links);
+  if (!plan_link(a->intra ? a->intra : "10,1000", &c->intra_alpha_s, &c->intra_beta_s))
+    return plan_refuse(command, "--intra", plan_links);
+  if (!plan_link(a->inter ? a->inter : "30,100", &c->inter_alpha_s, &c->inter_beta_s))
+    return plan_refuse(command, "--inter", plan_links);
   const char *gpu = a->gpu ? a->gpu : "0.05,0.05", *cpu = a->cpu ? a->cpu : "0.02,0.5";
-  if (!curve_of(gpu, &first->compress[WEIR_SITE_GPU]))
-    return plan_refuse(command, "--gpu-ms", costs);
-  if (!curve_of(cpu, &first->compress[WEIR_SITE_CPU]))
-    return plan_refuse(command, "--cpu-ms", costs);
-  if (!curve_of(a->gpu_back ? a->gpu_back : gpu, &first->decompress[WEIR_SITE_GPU]))
-    return plan_refuse(command, "--gpu-decompress-ms", costs);
-  if (!curve_of(a->cpu_back ? a->cpu_back : cpu, &first->decompress[WEIR_SITE_CPU]))
-    return plan_refuse(command, "--cpu-decompress-ms", costs);
+  if (!plan_curve(gpu, &first->compress[WEIR_SITE_GPU]))
+    return plan_refuse(command, "--gpu-ms", plan_costs);
+  if (!plan_curve(cpu, &first->compress[WEIR_SITE_CPU]))
+    return plan_refuse(command, "--cpu-ms", plan_costs);
+  if (!plan_curve(a->gpu_back ? a->gpu_back : gpu, &first->decompress[WEIR_SITE_GPU]))
+    return plan_refuse(command, "--gpu-decompress-ms", plan_costs);
+  if (!plan_curve(a->cpu_back ? a->cpu_back : cpu, &first->decompress[WEIR_SITE_CPU]))
+    return plan_refuse(command, "--cpu-decompress-ms", plan_costs);
   for (size_t k = 0; a->codecs && a->codecs[k]; k++) {
     if (k == WEIR_CLUSTER_CODECS) return plan_refuse(command, "--codec", "at most 4 of them");
     c->codec[k] = c->codec[0];

@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "json.h"
+#include "planner/curve.h"
 
 /* One sub-command of `weir plan`; argv[0] is "weir plan NAME". */
 int plan_bits(int argc, char **argv);
@@ -21,6 +22,11 @@ int plan_refuse(const char *command, const char *option, const char *expected);
 int plan_failed(const char *command, weir_status status);
 /* `count` numbers from 0 separated by commas and nothing else. */
 gboolean plan_numbers(const char *text, guint count, double *values);
+/* "US,GBPS" and "A,B": a link, and what compressing takes; FALSE: what was expected is in plan_links
+ * and plan_costs. */
+gboolean plan_link(const char *text, double *alpha_s, double *beta_s);
+gboolean plan_curve(const char *text, weir_curve *curve);
+extern const char plan_links[], plan_costs[];
 /* Parse entries and take exactly one further argument, the input file.  NULL after a message;
  * g_free it. */
 char *plan_arguments(const cli_help *help, const GOptionEntry *entries, int *argc, char ***argv);

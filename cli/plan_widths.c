@@ -120,10 +120,22 @@ static weir_status gaps(const plan_widths *widths, const weir_bits_stats *stats,
   return WEIR_OK;
 }
 
+/* While an exchange waits for a latency, a link saves up what it then lets through at once, its burst at
+ * the most.  A bucket's size is known, so its cost is one number. */
+static weir_curve exchange(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                           size_t elements) {
+  const weir_cost_terms terms =
+      weir_cost_plan_between(plan, shape, elements, weir_cost_kept(plan, elements));
+  const double hops = terms.alpha_terms;
+  const double back = MIN(link->burst, link->alpha / link->beta);
+  const double saved = hops > 0.0 ? hops * MIN(back, terms.byte_terms / hops) : 0.0;
+  return (weir_curve){.fixed_s = weir_cost_links(&terms, link) - saved * link->beta};
+}
+
 weir_status plan_widths_foretell(const plan_widths *widths, const weir_bits_stats *stats,
                                  const plan_widths_place *to, double *iteration_s) {
   const weir_group_shape shape = {to->workers, to->workers, false};
-  const weir_link link = {.alpha = to->alpha_s, .beta = to->beta_s};
+  const weir_link link = {.alpha = to->alpha_s, .beta = to->beta_s, .burst = to->burst};
   const size_t count = widths->count + (widths->apart > 0.0 ? 1 : 0);
   g_autofree size_t *place = g_new0(size_t, stats->layer_count);
   g_autofree weir_profile_tensor *tensor = g_new0(weir_profile_tensor, widths->count + 1);
@@ -143,9 +155,8 @@ weir_status plan_widths_foretell(const plan_widths *widths, const weir_bits_stat
     const weir_plan *given = full ? &dense : &widths->bucket[k].plan;
     const weir_plan plan =
         weir_select_plan(given, shape, &link, elements, weir_cost_kept(given, elements));
-    row[k] = (weir_solve_row){
-        .compress = full ? (weir_curve){0} : to->compress,
-        .exchange = weir_solve_exchange_between(&plan, shape, &link, 4.0 * tensor[k].numel)};
+    row[k] = (weir_solve_row){.compress = full ? (weir_curve){0} : to->compress,
+                              .exchange = exchange(&plan, shape, &link, elements)};
     bucket[k] = (weir_solve_bucket){.end = k + 1, .row = k};
   }
   const weir_profile fused = {.count = count, .tensors = tensor};

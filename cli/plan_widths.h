@@ -36,6 +36,7 @@ typedef struct plan_widths_place {
   const char *profile; /* a file (planner/profile.h) of the same tensors */
   int workers;
   double alpha_s, beta_s; /* one way; a byte */
+  double burst;           /* bytes that an idle link lets through at once */
   weir_curve compress;    /* affine */
 } plan_widths_place;
 

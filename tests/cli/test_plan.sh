@@ -223,7 +223,14 @@ without=$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --link 0,0.000008 
 { head -1 "$work/bits.csv"; echo 'odd*[1],64,0'; tail -n +2 "$work/bits.csv"; } >"$work/bits-apart.csv"
 with=$(value "$("$weir" plan bits "$work/apart.csv" "${in_time[@]}" --profile "$work/bits-apart.csv" --link 0,0.000008 --json)" iteration_ms)
 awk "BEGIN { more = $with - $without; exit !(more > 256 && more < 269) }" || fail "what goes apart: $without, $with"
+# A link of 1 Mbit/s and 10 ms could save up 1250 bytes while it waits, but has a burst of 100 alone.  The first bucket waits
+# twice and full precision once: 300 bytes; tiny twice, for messages shorter than that: two halves of 20 bytes and their
+# headers.  A byte takes 8 us and what headers add.
+without=$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --link 10000,0.001 --json)" iteration_ms)
+with=$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --link 10000,0.001 --burst 100 --json)" iteration_ms)
+awk "BEGIN { less = $without - $with; exit !(less > 340 * 0.008 && less < 400 * 0.00837) }" || fail "a burst: $without, $with"
 rm "$table"
+refuse "--burst: expected a number of bytes" bits "$stats" "${in_time[@]}" --burst -1
 refuse "both, or neither" bits "$stats" --profile "$work/bits.csv"
 refuse "--workers: expected a number from 2" bits "$stats" "${in_time[@]}" --workers 1
 refuse "Gbit/s above 0" bits "$stats" "${in_time[@]}" --link 1,0
