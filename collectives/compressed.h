@@ -104,14 +104,22 @@ weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, f
  * ranks of what was selected, the same bits everywhere.  Once a rank has all it needs, e is a
  * residual on every rank that still waits.  velocity[0..n), of momentum correction, becomes 0 where
  * this rank's machine has sent something: of the sum of its ranks' gradients, so of all of them.
- * velocity and told may be NULL. */
+ * velocity and told may be NULL.
+ *
+ * Where the velocity is not in the host's memory, told->sent names those elements instead: it has
+ * room for weir_hitopk_most() of them, which are ascending when this is back, also after a failure,
+ * for as much of the machine's messages as this rank has seen. */
 typedef struct weir_hitopk_told {
   double share; /* of the squares of its share this rank sent; 1 when they are all zero */
   double bytes; /* that a machine sends to others, if the shares of its other ranks take as many */
+  uint32_t *sent; /* set before; NULL: not wanted */
+  size_t sent_count;
 } weir_hitopk_told;
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, float *velocity, size_t n,
                         float *sum, weir_hitopk_told *told, weir_headers *headers);
+/* Elements that a machine sends of n at the most. */
+size_t weir_hitopk_most(const weir_comm *comm, const weir_codec *codec, double cr, size_t n);
 /* Equations 7, 9 and 10 of the paper, with the bytes that travel. */
 weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements,
                            double cr, weir_wire_format wire);

@@ -67,7 +67,7 @@ static void release(const weir_engine *engine, unsigned char *memory, size_t byt
 }
 
 weir_device_kind weir_on_device_kind(const weir_bucket *bucket) {
-  if (bucket->whole) return WEIR_DEVICE_WHOLE;
+  if (bucket->all) return WEIR_DEVICE_WHOLE;
   if (bucket->thin) return WEIR_DEVICE_THIN;
   if (bucket->scheme == WEIR_SCHEME_SHARED)
     return bucket->codec->draw != NULL ? WEIR_DEVICE_DRAWN : WEIR_DEVICE_LIST;
@@ -77,6 +77,7 @@ weir_device_kind weir_on_device_kind(const weir_bucket *bucket) {
 static weir_device_bucket shape_of(const weir_on_device *on, const weir_bucket *bucket) {
   const weir_device_kind kind = weir_on_device_kind(bucket);
   const bool picks = kind != WEIR_DEVICE_ENCODE && kind != WEIR_DEVICE_WHOLE;
+  const size_t kept = picks ? bucket->kept : weir_bucket_stales(bucket);
   weir_thin *const thin = on->thin + bucket->first;
   for (size_t t = 0; t < bucket->layout.tensors && kind == WEIR_DEVICE_THIN; t++) {
     thin[t] = t > 0 ? thin[t - 1] : (weir_thin){0};
@@ -89,7 +90,7 @@ static weir_device_bucket shape_of(const weir_on_device *on, const weir_bucket *
                               .layout = bucket->layout,
                               .at = bucket->at,
                               .n = bucket->n,
-                              .kept = picks ? bucket->kept : 0,
+                              .kept = kept,
                               .stride = bucket->stride,
                               .tensors_at = bucket->first,
                               .thin = thin,
@@ -126,7 +127,7 @@ static weir_status pin_more(weir_engine *engine, const weir_bucket_set *set) {
   for (size_t k = 0; k < set->count && status == WEIR_OK; k++) {
     if (weir_on_device_kind(&set->bucket[k]) != WEIR_DEVICE_WHOLE) continue;
     status = pin_once(on, bytes, &on->whole);
-    if (status == WEIR_OK && set->bucket[k].codec->rounds) status = pin_once(on, bytes, &on->lost);
+    if (status == WEIR_OK && set->bucket[k].leaves) status = pin_once(on, bytes, &on->lost);
   }
   if (status != WEIR_OK || engine->curve == NULL || set->count <= on->bins_groups) return status;
   void *bins = NULL;

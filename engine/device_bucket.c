@@ -13,11 +13,13 @@ static weir_status status_of(const weir_bucket *bucket, weir_status status) {
 
 /* --- compressing ------------------------------------------------------------------------------ */
 
-/* What comes later is queued with the message. */
+/* What comes later is queued with the message.  HiTopKComm makes e the residual where it is, and its
+ * sum elsewhere; the others sum in place. */
 void weir_on_device_feed(weir_bucket *bucket) {
   weir_on_device *on = bucket->engine->device;
-  bucket->summed = bucket->whole ? on->whole + bucket->at : NULL;
-  bucket->lost = bucket->whole && bucket->leaves ? on->lost + bucket->at : NULL;
+  bucket->summed = bucket->all ? on->whole + bucket->at : NULL;
+  bucket->lost = bucket->all && bucket->leaves ? on->lost + bucket->at : NULL;
+  bucket->fed = bucket->scheme == WEIR_SCHEME_HITOPK ? bucket->lost : bucket->summed;
   on->in_flight = true;
 }
 
@@ -51,7 +53,7 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
       .g = engine->submitted,
       .seed = weir_gather_seed(bucket),
       .message = message_of(bucket),
-      .values = bucket->thin ? bucket->value : bucket->summed,
+      .values = bucket->thin ? bucket->value : bucket->fed,
       .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL};
   weir_on_device_sample(bucket, &task);
   return status_of(bucket, on->ops->compress(on->device, bucket->number, &task));
@@ -62,8 +64,9 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
 static weir_status send_zeros(weir_bucket *bucket) {
   weir_engine *engine = bucket->engine;
   const size_t rank = (size_t)engine->rank;
-  if (bucket->whole) memset(bucket->summed, 0, bucket->n * sizeof(float));
+  if (bucket->all) memset(bucket->fed, 0, bucket->n * sizeof(float));
   if (bucket->thin) memset(bucket->value, 0, bucket->first_sum * sizeof(float));
+  if (bucket->scheme == WEIR_SCHEME_PATH) return weir_path_prepare(bucket);
   if (bucket->scheme != WEIR_SCHEME_GATHER) return WEIR_OK;
   float *const zeros = calloc(bucket->n + 1, sizeof *zeros);
   size_t k = 0;
@@ -88,7 +91,7 @@ static weir_status send_zeros(weir_bucket *bucket) {
 
 static double kept_square(const weir_bucket *bucket) {
   const weir_device_told *told = bucket->told;
-  if (bucket->whole || bucket->thin) return told->moments.sum_square;
+  if (bucket->all || bucket->thin) return told->moments.sum_square;
   if (bucket->codec->encode == NULL) return told->other.sum_square;
   return fmax(told->moments.sum_square - told->other.sum_square, 0);
 }
@@ -101,14 +104,15 @@ weir_status weir_on_device_await(weir_bucket *bucket) {
   if (status != WEIR_OK) return status;
   bucket->told = told;
   bucket->finite = told->moments.nonfinite == 0 && isfinite(told->moments.sum_square);
-  if (bucket->lost != NULL) memset(bucket->lost, 0, bucket->n * sizeof(float));
+  if (bucket->whole && bucket->lost != NULL)
+    memset(bucket->lost, 0, bucket->n * sizeof(float));
   if (!bucket->finite) return send_zeros(bucket);
   if (told->fault != 0)
     return weir_fail(WEIR_E_INTERNAL, "the device finds its own message malformed");
   bucket->passage.moments = told->moments;
   bucket->passage.kept_square = kept_square(bucket);
   bucket->block_bytes[bucket->engine->rank] = told->bytes;
-  return WEIR_OK;
+  return bucket->scheme == WEIR_SCHEME_PATH ? weir_path_prepare(bucket) : WEIR_OK;
 }
 
 /* --- the exchange ----------------------------------------------------------------------------- */
@@ -151,6 +155,12 @@ weir_status weir_on_device_settle(weir_bucket *bucket, const float *value) {
 weir_status weir_on_device_store(weir_bucket *bucket, const float *sum) {
   weir_on_device *on = bucket->engine->device;
   on->in_flight = true;
+  const weir_status status =
+      bucket->stale_count > 0
+          ? status_of(bucket, on->ops->stale(on->device, bucket->number, bucket->stale,
+                                             bucket->stale_count))
+          : WEIR_OK;
+  if (status != WEIR_OK) return status;
   return status_of(bucket, on->ops->store(on->device, bucket->number, bucket->lost, sum));
 }
 

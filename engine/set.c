@@ -23,17 +23,26 @@ static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
   return true;
 }
 
+size_t weir_bucket_stales(const weir_bucket *bucket) {
+  const weir_engine_config *config = &bucket->engine->config;
+  return bucket->scheme == WEIR_SCHEME_HITOPK && config->momentum > 0 && bucket->engine->device
+             ? weir_hitopk_most(config->comm, bucket->codec, bucket->plan.cr, bucket->n)
+             : 0;
+}
+
 /* Places a bucket's buffers from *at on.  base: the arena, NULL to learn its size only. */
 static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
   const size_t ranks = (size_t)bucket->engine->size;
   const weir_bucket_room room = weir_bucket_room_of(
       &bucket->plan, bucket->scheme, weir_path_shape(bucket->engine), bucket->n, bucket->kept);
-  size_t index, value, error, blocks, bytes;
+  const size_t stales = weir_bucket_stales(bucket);
+  size_t index, value, error, blocks, bytes, stale;
   if (!part(at, room.indices, sizeof *bucket->index, &index) ||
       !part(at, room.values, sizeof *bucket->value, &value) ||
       !part(at, room.errors, sizeof *bucket->error, &error) ||
       !part(at, room.messages, room.stride, &blocks) ||
-      !part(at, ranks, sizeof *bucket->block_bytes, &bytes))
+      !part(at, ranks, sizeof *bucket->block_bytes, &bytes) ||
+      !part(at, stales, sizeof *bucket->stale, &stale))
     return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", room.messages,
                      room.stride);
   if (base == NULL) return WEIR_OK;
@@ -43,6 +52,7 @@ static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
   bucket->blocks = base + blocks;
   bucket->stride = room.stride;
   bucket->block_bytes = (size_t *)(void *)(base + bytes);
+  bucket->stale = stales > 0 ? (uint32_t *)(void *)(base + stale) : NULL;
   memset(bucket->block_bytes, 0, ranks * sizeof *bucket->block_bytes);
   return WEIR_OK;
 }
@@ -89,6 +99,8 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
   if (status != WEIR_OK) return status;
   bucket->thin = bucket->scheme == WEIR_SCHEME_LOW_RANK;
   bucket->whole = bucket->scheme == WEIR_SCHEME_DENSE;
+  bucket->all = bucket->whole || bucket->scheme == WEIR_SCHEME_COMPRESSED ||
+                bucket->scheme == WEIR_SCHEME_HITOPK || bucket->scheme == WEIR_SCHEME_PATH;
   bucket->leaves = !bucket->whole || bucket->codec->rounds;
   weir_plan charged = bucket->plan;
   if (bucket->scheme == WEIR_SCHEME_GATHER) charged.scheme = WEIR_SCHEME_GATHER;

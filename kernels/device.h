@@ -26,7 +26,7 @@
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 3u
+#define WEIR_DEVICE_VERSION 4u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -48,7 +48,7 @@ typedef struct weir_device_bucket {
   weir_wire_format wire;
   weir_layout layout; /* of its own tensors; borrowed until the next reserve */
   size_t at, n;       /* elements [at, at + n) of the gradient */
-  size_t kept;        /* elements that are selected or drawn; THIN: floats that travel */
+  size_t kept;        /* elements that are selected or drawn, or stale; THIN: floats that travel */
   size_t stride;      /* bytes of the longest message */
   size_t tensors_at;  /* its first tensor's place in the table that compress and publish take */
   /* THIN: its tensors, borrowed as the layout is; columns of P and Q; floats that travel first. */
@@ -126,6 +126,9 @@ typedef struct weir_device_ops {
   weir_status (*fetch)(weir_device *device, size_t bucket, const uint32_t *index, float *value);
   /* Of those places: e += error, sum = 0 but for value.  value NULL: sum is left as it is. */
   weir_status (*settle)(weir_device *device, size_t bucket, const float *error, const float *value);
+  /* Momentum that was sent at these k places, ascending, k <= kept, is stale: what u becomes is 0
+   * there. */
+  weir_status (*stale)(weir_device *device, size_t bucket, const uint32_t *index, size_t k);
   /* All n of them: e = next, or 0 where it is NULL; sum = sum unless it is NULL. */
   weir_status (*store)(weir_device *device, size_t bucket, const float *next, const float *sum);
   /* THIN, values as in compress.  With the orthogonal columns of all ranks in the first part: this

@@ -28,10 +28,23 @@ typedef struct hitopk {
   weir_hitopk_told told;
 } hitopk;
 
-static size_t kept(const hitopk *h, size_t count) {
+static size_t kept_of(const weir_codec *codec, double cr, size_t count) {
   const size_t offset[2] = {0, count};
   const weir_layout layout = {1, offset};
-  return count > 0 ? h->codec->kept(&layout, h->cr) : 0;
+  return count > 0 ? codec->kept(&layout, cr) : 0;
+}
+
+static size_t kept(const hitopk *h, size_t count) { return kept_of(h->codec, h->cr, count); }
+
+static int ranks_inside(const weir_comm *comm) {
+  return weir_comm_levelled(comm) ? weir_comm_size(comm) / weir_comm_hosts(comm) : 1;
+}
+
+size_t weir_hitopk_most(const weir_comm *comm, const weir_codec *codec, double cr, size_t n) {
+  const int inside = ranks_inside(comm);
+  size_t most = 0;
+  for (int p = 0; p < inside; p++) most += kept_of(codec, cr, weir_ring_chunk(n, inside, p).count);
+  return most;
 }
 
 /* Select from the share, take what is sent out of e, and encode.  Rounding stays behind too. */
@@ -81,19 +94,28 @@ static weir_status malformed(const hitopk *h, int place) {
   return weir_fail(WEIR_E_PROTOCOL, "place %d of this machine sent lengths that do not fit", place);
 }
 
+/* For who has the velocity. */
+static void list_sent(hitopk *h, weir_chunk part, const uint32_t *index, size_t k) {
+  uint32_t *const to = h->told.sent + h->told.sent_count;
+  for (size_t i = 0; i < k; i++) to[i] = (uint32_t)part.begin + index[i];
+  h->told.sent_count += k;
+}
+
 /* What this machine has sent of a part of its sum was of all its ranks: the momentum of each is
  * stale there (kernels/decorate.h). */
 static weir_status mask(hitopk *h, weir_chunk part, const void *message, size_t bytes) {
   const size_t room = kept(h, part.count);
   void *memory = NULL;
   size_t k = 0;
-  if (h->velocity == NULL || room == 0) return WEIR_OK;
+  if ((h->velocity == NULL && h->told.sent == NULL) || room == 0) return WEIR_OK;
   weir_status status =
       weir_comm_scratch(h->comm, WEIR_SCRATCH_B, 2 * room * sizeof(float), &memory);
   if (status != WEIR_OK) return status;
   uint32_t *const index = memory;
   status = weir_wire_decode(message, bytes, part.count, index, (float *)memory + room, room, &k);
-  if (status == WEIR_OK) weir_scatter_zero(h->velocity + part.begin, index, k);
+  if (status == WEIR_OK && h->velocity != NULL)
+    weir_scatter_zero(h->velocity + part.begin, index, k);
+  if (status == WEIR_OK && h->told.sent != NULL) list_sent(h, part, index, k);
   return status;
 }
 
@@ -226,7 +248,8 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
               .e = e,
               .sum = sum,
               .velocity = velocity,
-              .host = weir_comm_rank(comm)};
+              .host = weir_comm_rank(comm),
+              .told = {.sent = told != NULL ? told->sent : NULL}};
   if (status == WEIR_OK && comm->hosts.even && h.hosts > 1) {
     status = weir_comm_levels(comm);
     h.inner = comm->hosts.inner;
@@ -244,8 +267,8 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
   h.share = weir_ring_chunk(n, h.inside, h.place);
   if (h.share.count > 0) weir_hold_finite(e + h.share.begin, h.share.count);
   if (status == WEIR_OK) status = exchange(&h);
+  if (told != NULL) *told = h.told;
   if (status != WEIR_OK) return status;
-  if (told) *told = h.told;
   return weir_comm_gather_headers(comm, headers);
 }
 

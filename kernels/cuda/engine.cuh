@@ -89,6 +89,7 @@ weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t
                               float *value);
 weir_status weir_device_settle(weir_device *device, size_t bucket, const float *error,
                                const float *value);
+weir_status weir_device_stale(weir_device *device, size_t bucket, const uint32_t *index, size_t k);
 weir_status weir_device_store(weir_device *device, size_t bucket, const float *next,
                               const float *sum);
 weir_status weir_device_project_back(weir_device *device, size_t bucket, float *values);

@@ -20,6 +20,7 @@ typedef struct course {
   double momentum;
   bool apart; /* tensors do not follow one another in memory */
   bool blind; /* nobody looks at residuals */
+  const char *machines; /* a letter a rank; NULL: each has its own */
   int harmed; /* step in which what rank 1 receives is harmed; -1: none */
   script_step steps[STEPS_MAX];
   int count;
@@ -138,7 +139,10 @@ static void body(member *m) {
                                      .device = device ? m->rank % c->device.devices() : 0,
                                      .device_timeout_s = 20,
                                      .devices = c->where != 0};
-  weir_status status = weir_engine_create(&engine, &config);
+  weir_status status = WEIR_OK;
+  if (c->machines != NULL)
+    status = weir_comm_find_hosts(m->comm, (uint64_t)c->machines[m->rank]);
+  if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
   make_buffers(c, device, &b);
   for (int s = 0; s < c->count && (status == WEIR_OK || status == WEIR_E_NONFINITE); s++) {
     v.at = s;
@@ -176,10 +180,25 @@ static void free_room(course *c) {
   }
 }
 
-/* Sums over a gradient or a tensor decide, and on a device they run in another order. */
-static bool is_exact(uint32_t codec) {
-  return codec != WEIR_CODEC_MSTOPK && codec != WEIR_CODEC_SIDCO && codec != WEIR_CODEC_TERNGRAD &&
-         codec != WEIR_CODEC_ONEBIT && codec != WEIR_CODEC_EFSIGNSGD;
+/* Do machines have as many ranks each, and more than one? */
+static bool is_levelled(const char *machines) {
+  int ranks[256] = {0}, hosts = 0;
+  if (machines == NULL) return false;
+  for (const char *m = machines; *m; m++) hosts += ranks[(unsigned char)*m]++ == 0;
+  for (const char *m = machines; *m; m++)
+    if (ranks[(unsigned char)*m] * hosts != (int)strlen(machines)) return false;
+  return hosts < (int)strlen(machines);
+}
+
+/* Sums over a gradient or a tensor decide, and on a device they run in another order: where it is the
+ * device that selects or encodes. */
+static bool is_exact(const weir_plan *plan, const char *machines) {
+  const uint32_t codec = plan->codec;
+  const bool gathers = plan->scheme == WEIR_SCHEME_GATHER ||
+                       (plan->scheme == WEIR_SCHEME_HITOPK && !is_levelled(machines));
+  return !gathers || (codec != WEIR_CODEC_MSTOPK && codec != WEIR_CODEC_SIDCO &&
+                      codec != WEIR_CODEC_TERNGRAD && codec != WEIR_CODEC_ONEBIT &&
+                      codec != WEIR_CODEC_EFSIGNSGD);
 }
 
 static void same(const float *a, const float *b, size_t n, const char *what, int rank, int step) {
@@ -254,7 +273,8 @@ static void compare(course *c, int ranks, unsigned where, bool bits) {
       same(c->update[r] + at, host.update[r] + at, c->n, "average", r, s);
       same(c->after[r] + at, host.after[r] + at, c->n, "residual", r, s);
     }
-  for (int s = 0; s < c->count && !bits; s++) conserved(c, ranks, s);
+  for (int s = 0; s < c->count; s++)
+    if (c->momentum == 0 && c->status[0][s] == WEIR_OK) conserved(c, ranks, s);
   free_room(&host);
   free_room(c);
 }
@@ -291,20 +311,99 @@ static const char *const arms[] = {"topk:0.1:ag",
                                    "powersgd:5:dense-tree"};
 #define ARMS (sizeof arms / sizeof *arms)
 
+/* Compressed on the way, by every encoder and row. */
+static const char *const encoders[] = {
+    "fp16:0.5",         "qsgd:0.25",          "qsgd:0.125",      "qsgd:0.0625",   "qsgd-nearest:0.125",
+    "qsgd-l2:0.125",    "qsgd-l2-nearest:0.25", "terngrad:0.0625", "onebit:0.03125", "efsignsgd:0.03125"};
+static const char *const rows[] = {"sra", "compressed-ring", "compressed-tree", "hier-sra"};
+#define ENCODERS (sizeof encoders / sizeof *encoders)
+#define ROWS (sizeof rows / sizeof *rows)
+
+static const char *summed(char text[WEIR_PLAN_TEXT_MAX], size_t encoder, size_t row) {
+  (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%s", encoders[encoder], rows[row]);
+  return text;
+}
+
+/* What works inside of machines, or with other buckets of elements. */
+static const char *const inside_arms[] = {"topk:0.1:hitopk",
+                                          "topk:0.02:hitopk:auto-fp32",
+                                          "topk:0.3:hitopk:auto-bf16",
+                                          "mstopk:0.1:hitopk:auto-fp16",
+                                          "sidco:0.1:hitopk:auto-fp32",
+                                          "qsgd:0.0625:sra:bucket=64",
+                                          "qsgd-l2:0.25:compressed-ring:bucket=8192",
+                                          "qsgd:0.125:path=c.a2a.d.c.g.d.b.ag",
+                                          "onebit:0.03125:path=r.c.g.d.c.b.d.c.b.d",
+                                          "none:1:path=r.ar.b"};
+#define INSIDE_ARMS (sizeof inside_arms / sizeof *inside_arms)
+
+/* Machines; who has a device. */
+static const struct {
+  const char *machines;
+  unsigned where;
+} places[] = {{"aabb", 15}, {"abab", 5},   {"abcd", 15}, {"aaab", 10},
+              {"aba", 7},   {"aaabbb", 41}, {"ab", 1},    {"ababab", 63}};
+#define PLACES (sizeof places / sizeof *places)
+
+static void try_at(course *c, const char *text, size_t place, size_t n) {
+  const char *machines = places[place].machines;
+  const weir_plan plan = plan_of(text, 1);
+  if (c->momentum > 0 && !is_exact(&plan, machines)) return;
+  lay_out(c, n);
+  c->apart = place % 2 == 1;
+  c->seed = place + 1;
+  c->count = 4;
+  c->machines = machines;
+  for (int s = 0; s < c->count; s++) c->steps[s] = (script_step){.plan = plan, .poisoned = -1};
+  compare(c, (int)strlen(machines), places[place].where, is_exact(&plan, machines));
+}
+
+/* A share of a few elements is shorter than its message; the longest gradient is several messages
+ * a share. */
+static void try_encoders(double momentum) {
+  static const size_t lengths[] = {1500, 13, 9001, 70001};
+  static course c;
+  char text[WEIR_PLAN_TEXT_MAX];
+  c.device = test_device_open();
+  c.momentum = momentum;
+  for (size_t e = 0; e < ENCODERS; e++)
+    for (size_t row = 0; row < ROWS; row++)
+      for (size_t l = 0; l < (GROUP_SLOW ? 2 : 4); l++)
+        try_at(&c, summed(text, e, row), (e + row + l) % PLACES, lengths[l]);
+}
+
+Test(device, sums_of_messages_have_the_bits_of_the_host) { try_encoders(0); }
+
+Test(device, sums_of_messages_have_the_bits_of_the_host_with_momentum) { try_encoders(0.9); }
+
+static void try_inside(double momentum) {
+  static course c;
+  c.device = test_device_open();
+  c.momentum = momentum;
+  for (size_t arm = 0; arm < INSIDE_ARMS; arm++)
+    for (size_t place = 0; place < PLACES; place++)
+      try_at(&c, inside_arms[arm], place, (arm + place) % 3 == 0 ? 9001 : place == 1 ? 7 : 1500);
+}
+
+Test(device, what_machines_sum_has_the_bits_of_the_host) { try_inside(0); }
+
+Test(device, what_machines_sum_has_the_bits_of_the_host_with_momentum) { try_inside(0.9); }
+
 static void try_arms(double momentum) {
   static course c;
   c.device = test_device_open();
   c.momentum = momentum;
   for (size_t arm = 0; arm < ARMS; arm++)
     for (int shape = 0; shape < (GROUP_SLOW ? 1 : 2); shape++) {
-      if (momentum > 0 && !is_exact(plan_of(arms[arm], 1).codec)) continue;
+      const weir_plan plan = plan_of(arms[arm], 1);
+      if (momentum > 0 && !is_exact(&plan, NULL)) continue;
       lay_out(&c, shape == 0 ? 1500 : 9001);
       c.apart = shape == 1;
       c.seed = arm + 1;
       c.count = 4;
       for (int s = 0; s < c.count; s++)
-        c.steps[s] = (script_step){.plan = plan_of(arms[arm], 1), .poisoned = -1};
-      compare(&c, 2 + shape, shape == 0 ? 3 : 7, is_exact(c.steps[0].plan.codec));
+        c.steps[s] = (script_step){.plan = plan, .poisoned = -1};
+      compare(&c, 2 + shape, shape == 0 ? 3 : 7, is_exact(&plan, NULL));
     }
 }
 
@@ -335,8 +434,15 @@ Test(device, tall_matrices_lose_nothing) {
 
 static weir_plan random_arm(weir_rng *rng) {
   weir_plan plan;
-  do plan = plan_of(arms[weir_rng_below(rng, ARMS)], 0);
-  while (!is_exact(plan.codec));
+  char text[WEIR_PLAN_TEXT_MAX];
+  do {
+    if (weir_rng_below(rng, 2) == 0)
+      plan = plan_of(arms[weir_rng_below(rng, ARMS)], 0);
+    else if (weir_rng_below(rng, 2) == 0)
+      plan = plan_of(inside_arms[weir_rng_below(rng, INSIDE_ARMS)], 0);
+    else
+      plan = plan_of(summed(text, weir_rng_below(rng, ENCODERS), weir_rng_below(rng, ROWS)), 0);
+  } while (!is_exact(&plan, "aabb"));
   return plan;
 }
 
@@ -378,15 +484,17 @@ Test(device, groups_trials_and_poisoned_gradients_leave_the_bits_of_the_host) {
     lay_out(&c, seed % 2 == 0 ? 700 : 5000);
     c.apart = seed % 3 == 0;
     c.momentum = seed % 2 == 0 ? 0 : 0.75;
-    random_course(&c, seed, 3);
-    compare(&c, 3, 7, true);
+    c.machines = seed % 2 == 0 ? "aabb" : "abab";
+    random_course(&c, seed, 4);
+    compare(&c, 4, 15, true);
   }
 }
 
 /* Steps of a trial build upon each other, and of all of them nothing is left. */
 Test(device, long_trials_leave_no_velocity) {
   static const char *const tried[] = {"topk:0.1:ag", "qsgd:0.125:ag", "star:0.1:art-ring",
-                                      "none:1:dense-ring", "powersgd:2:dense-ring"};
+                                      "none:1:dense-ring", "powersgd:2:dense-ring",
+                                      "topk:0.1:hitopk",   "qsgd:0.125:sra"};
   static course c;
   c.device = test_device_open();
   for (size_t k = 0; k < sizeof tried / sizeof *tried; k++) {
@@ -402,7 +510,8 @@ Test(device, long_trials_leave_no_velocity) {
                                            : s == 6 ? WEIR_ACTION_SWITCH
                                                     : WEIR_ACTION_KEEP};
     }
-    compare(&c, 2, 3, true);
+    c.machines = "aabb";
+    compare(&c, 4, 7, true);
   }
 }
 
@@ -413,8 +522,9 @@ Test(device, ranks_with_and_without_one_make_a_group) {
   for (uint64_t seed = 11; seed <= (GROUP_SLOW ? 11 : 13); seed++) {
     lay_out(&c, 2000);
     c.momentum = seed == 12 ? 0 : 0.9;
-    random_course(&c, seed, 3);
-    compare(&c, 3, seed == 11 ? 1 : seed == 12 ? 2 : 5, true);
+    c.machines = seed == 12 ? "aabb" : "abab";
+    random_course(&c, seed, 4);
+    compare(&c, 4, seed == 11 ? 1 : seed == 12 ? 6 : 11, true);
   }
 }
 
