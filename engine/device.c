@@ -85,6 +85,7 @@ static weir_device_bucket shape_of(const weir_on_device *on, const weir_bucket *
   }
   return (weir_device_bucket){.kind = kind,
                               .codec = bucket->plan.codec,
+                              .bucket_log2 = bucket->plan.bucket_log2,
                               .cr = bucket->plan.cr,
                               .wire = (weir_wire_format)bucket->plan.wire,
                               .layout = bucket->layout,

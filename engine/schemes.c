@@ -46,14 +46,11 @@ static weir_status check_path(const weir_bucket *bucket) {
                    name, bucket->codec->name);
 }
 
-weir_status weir_scheme_on_device(const weir_plan *plan) {
-  if (!weir_codecs[plan->codec]->device)
-    return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run on a device yet",
-                     weir_codecs[plan->codec]->name);
-  if (plan->bucket_log2 != 0 && plan->scheme == WEIR_SCHEME_GATHER)
-    return weir_fail(WEIR_E_UNSUPPORTED, "a device runs %s in buckets of 128 elements alone",
-                     weir_codecs[plan->codec]->name);
-  return WEIR_OK;
+/* Said by all ranks of a group in which some rank has a device. */
+static weir_status check_device(const weir_bucket *bucket) {
+  if (!bucket->engine->config.devices || bucket->codec->device) return WEIR_OK;
+  return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run on a device yet",
+                   bucket->codec->name);
 }
 
 /* Low rank without a matrix is a dense sum; and where nothing is summed inside of machines first,
@@ -71,8 +68,7 @@ weir_status weir_scheme_find(weir_bucket *bucket) {
   bucket->scheme = scheme_of(bucket);
   bucket->gather = &weir_allgathers[weir_gather_row_of(&plan)];
   bucket->broadcast = &weir_broadcasts[weir_list_broadcast(&plan)];
-  if (bucket->engine->config.devices && weir_scheme_on_device(&plan) != WEIR_OK)
-    return WEIR_E_UNSUPPORTED;
+  if (check_device(bucket) != WEIR_OK) return WEIR_E_UNSUPPORTED;
   if (plan.scheme == WEIR_SCHEME_HITOPK) return check_hitopk(bucket);
   if (plan.scheme == WEIR_SCHEME_PATH) return check_path(bucket);
   if (plan.scheme == WEIR_SCHEME_GATHER) return WEIR_OK;

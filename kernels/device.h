@@ -44,6 +44,7 @@ typedef enum weir_device_kind {
 typedef struct weir_device_bucket {
   weir_device_kind kind;
   uint32_t codec; /* weir_codec_id */
+  uint8_t bucket_log2; /* as in plans */
   double cr;
   weir_wire_format wire;
   weir_layout layout; /* of its own tensors; borrowed until the next reserve */

@@ -10,10 +10,11 @@ weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept,
 
 /* Of a plan: what is no whole number of bits gives 0 of them, which is refused. */
 template <bool L2, bool NEAREST>
-static weir_qsgd_options options_of(double cr) {
+static weir_qsgd_options options_of(const weir_cuda *cuda, double cr) {
   double bits = cr * 32.0;
   bool whole = bits >= 2.0 && bits <= 8.0 && bits == floor(bits);
-  return weir_qsgd_options{whole ? (unsigned)bits : 0, 128, NEAREST, L2};
+  uint32_t bucket = cuda->bucket_log2 == 0 ? 128 : 1U << cuda->bucket_log2;
+  return weir_qsgd_options{whole ? (unsigned)bits : 0, bucket, NEAREST, L2};
 }
 
 template <bool L2, bool NEAREST>
@@ -21,14 +22,14 @@ static weir_status qsgd_encode(weir_cuda *cuda, const weir_feed &feed, const wei
                                double cr, uint64_t seed, void *out, size_t capacity,
                                size_t *bytes) {
   return weir_cuda_qsgd_feed(cuda, feed, layout->offset[layout->tensors],
-                             options_of<L2, NEAREST>(cr), seed, out, capacity, bytes);
+                             options_of<L2, NEAREST>(cuda, cr), seed, out, capacity, bytes);
 }
 
 template <bool L2, bool NEAREST>
 static weir_status qsgd_decode(weir_cuda *cuda, const weir_intake &in, const weir_layout *layout,
                                double cr) {
   return weir_cuda_qsgd_take(cuda, in, layout->offset[layout->tensors],
-                             options_of<L2, NEAREST>(cr));
+                             options_of<L2, NEAREST>(cuda, cr));
 }
 
 /* --- the table ------------------------------------------------------------------------------- */

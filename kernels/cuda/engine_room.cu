@@ -34,6 +34,7 @@ static weir_status reserve_contexts(weir_device_unit *unit, const weir_device_bu
   size_t kept = bucket->kind == WEIR_DEVICE_THIN ? 0 : bucket->kept;
   const bool by_tensor = weir_codecs[bucket->codec]->by_tensor;
   size_t k = kept + 1 < bucket->n ? kept + 1 : bucket->n;
+  unit->near->bucket_log2 = unit->far->bucket_log2 = bucket->bucket_log2;
   weir_status status = weir_cuda_reserve(unit->near, bucket->n, k);
   if (status == WEIR_OK) status = weir_cuda_reserve(unit->far, bucket->n, k);
   if (status == WEIR_OK && by_tensor)
