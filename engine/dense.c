@@ -27,18 +27,27 @@ weir_status weir_exchange_dense(weir_bucket *bucket, weir_headers *headers) {
 
 /* Partial sums travel as messages, and whoever encodes keeps what that loses, of its own gradient
  * and of the sums that it encodes again. */
+weir_coder weir_bucket_coder(const weir_bucket *bucket) {
+  const uint64_t words[2] = {bucket->engine->turn, bucket->number};
+  return (weir_coder){.codec = bucket->codec,
+                      .context = bucket->context,
+                      .cr = bucket->plan.cr,
+                      .bucket_log2 = bucket->plan.bucket_log2,
+                      .seed = weir_hash(WEIR_HASH_INIT, words, sizeof words),
+                      .ops = bucket->parts ? bucket->engine->backend->coder : NULL,
+                      .user = (void *)bucket,
+                      .room = bucket->parts ? bucket->room : NULL};
+}
+
 weir_status weir_exchange_compressed(weir_bucket *bucket, weir_headers *headers) {
   weir_passage *passage = &bucket->passage;
-  const uint64_t words[2] = {bucket->engine->turn, bucket->number};
-  const weir_coder coder = {.codec = bucket->codec,
-                            .context = bucket->context,
-                            .cr = bucket->plan.cr,
-                            .bucket_log2 = bucket->plan.bucket_log2,
-                            .seed = weir_hash(WEIR_HASH_INIT, words, sizeof words)};
+  const weir_coder coder = weir_bucket_coder(bucket);
   const weir_status status = bucket->compressed->run(
       bucket->engine->config.comm, &coder, bucket->summed, bucket->n, bucket->lost, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
+  bucket->settled = bucket->parts; /* and the backend knows what is lost */
+  if (bucket->parts) return WEIR_OK;
   const double lost = weir_sum_square(bucket->lost, bucket->n);
   passage->kept_square = fmax(passage->moments.sum_square - lost, 0);
   return weir_bucket_store(bucket);

@@ -67,6 +67,7 @@ static void release(const weir_engine *engine, unsigned char *memory, size_t byt
 }
 
 weir_device_kind weir_on_device_kind(const weir_bucket *bucket) {
+  if (bucket->parts) return WEIR_DEVICE_PARTS;
   if (bucket->all) return WEIR_DEVICE_WHOLE;
   if (bucket->thin) return WEIR_DEVICE_THIN;
   if (bucket->scheme == WEIR_SCHEME_SHARED)
@@ -76,7 +77,8 @@ weir_device_kind weir_on_device_kind(const weir_bucket *bucket) {
 
 static weir_device_bucket shape_of(const weir_on_device *on, const weir_bucket *bucket) {
   const weir_device_kind kind = weir_on_device_kind(bucket);
-  const bool picks = kind != WEIR_DEVICE_ENCODE && kind != WEIR_DEVICE_WHOLE;
+  const bool picks =
+      kind != WEIR_DEVICE_ENCODE && kind != WEIR_DEVICE_WHOLE && kind != WEIR_DEVICE_PARTS;
   const size_t kept = picks ? bucket->kept : weir_bucket_stales(bucket);
   weir_thin *const thin = on->thin + bucket->first;
   for (size_t t = 0; t < bucket->layout.tensors && kind == WEIR_DEVICE_THIN; t++) {
@@ -179,8 +181,10 @@ static weir_status finish(weir_engine *engine) {
   const weir_status status = weir_on_device_status(on, on->ops->finish(on->device, on->overflow));
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
   on->in_flight = false;
-  for (size_t k = 0; k < engine->set.count; k++)
+  for (size_t k = 0; k < engine->set.count; k++) {
     if (on->overflow[k]) engine->set.bucket[k].overflow = true;
+    weir_on_device_count(&engine->set.bucket[k]);
+  }
   return WEIR_OK;
 }
 
@@ -246,6 +250,7 @@ const weir_backend weir_device_backend = {.open = open_device,
                                           .settle = weir_on_device_settle,
                                           .store = weir_on_device_store,
                                           .project_back = weir_on_device_project_back,
+                                          .coder = &weir_on_device_coder,
                                           .publish = weir_on_device_publish,
                                           .header = header,
                                           .finish = finish,

@@ -17,8 +17,9 @@ static weir_status status_of(const weir_bucket *bucket, weir_status status) {
  * sum elsewhere; the others sum in place. */
 void weir_on_device_feed(weir_bucket *bucket) {
   weir_on_device *on = bucket->engine->device;
-  bucket->summed = bucket->all ? on->whole + bucket->at : NULL;
-  bucket->lost = bucket->all && bucket->leaves ? on->lost + bucket->at : NULL;
+  const bool here = bucket->all && !bucket->parts;
+  bucket->summed = here ? on->whole + bucket->at : NULL;
+  bucket->lost = here && bucket->leaves ? on->lost + bucket->at : NULL;
   bucket->fed = bucket->scheme == WEIR_SCHEME_HITOPK ? bucket->lost : bucket->summed;
   on->in_flight = true;
 }
@@ -64,6 +65,8 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
 static weir_status send_zeros(weir_bucket *bucket) {
   weir_engine *engine = bucket->engine;
   const size_t rank = (size_t)engine->rank;
+  if (bucket->parts)
+    return status_of(bucket, engine->device->ops->drop(engine->device->device, bucket->number));
   if (bucket->all) memset(bucket->fed, 0, bucket->n * sizeof(float));
   if (bucket->thin) memset(bucket->value, 0, bucket->first_sum * sizeof(float));
   if (bucket->scheme == WEIR_SCHEME_PATH) return weir_path_prepare(bucket);
@@ -178,6 +181,58 @@ weir_status weir_on_device_project_back(weir_bucket *bucket) {
     bucket->passage.kept_square =
         fmax(bucket->passage.moments.sum_square - bucket->told->other.sum_square, 0);
   return status;
+}
+
+/* --- messages of parts ------------------------------------------------------------------------ */
+
+static uint64_t draws(const void *user, size_t block_at) { return weir_coder_draws(user, block_at); }
+
+static weir_device_part part_of(const weir_coder_part *part) {
+  return (weir_device_part){.at = part->at,
+                            .count = part->count,
+                            .block = part->block,
+                            .each = part->each,
+                            .bytes = part->bytes,
+                            .seed = draws,
+                            .user = part};
+}
+
+/* What fails here is this rank's. */
+static weir_status own(const weir_bucket *bucket, weir_status status) {
+  status = status_of(bucket, status);
+  return status == WEIR_OK ? WEIR_OK
+                           : weir_engine_blame(bucket->engine, bucket->engine->rank, status);
+}
+
+static weir_status encode_part(void *user, const weir_coder_part *part, void *out) {
+  const weir_bucket *bucket = user;
+  weir_on_device *on = bucket->engine->device;
+  const weir_device_part mine = part_of(part);
+  on->in_flight = true;
+  return own(bucket, on->ops->encode(on->device, bucket->number, &mine, out));
+}
+
+static weir_status decode_part(void *user, const weir_coder_part *part, const void *message,
+                               bool add) {
+  const weir_bucket *bucket = user;
+  weir_on_device *on = bucket->engine->device;
+  const weir_device_part mine = part_of(part);
+  on->in_flight = true;
+  return own(bucket, on->ops->add(on->device, bucket->number, &mine, message, add));
+}
+
+static weir_status await_parts(void *user) {
+  const weir_bucket *bucket = user;
+  const weir_on_device *on = bucket->engine->device;
+  return own(bucket, on->ops->arrive(on->device));
+}
+
+const weir_coder_ops weir_on_device_coder = {encode_part, decode_part, await_parts};
+
+void weir_on_device_count(weir_bucket *bucket) {
+  weir_passage *passage = &bucket->passage;
+  if (!bucket->parts || bucket->told == NULL) return;
+  passage->kept_square = fmax(passage->moments.sum_square - bucket->told->other.sum_square, 0);
 }
 
 weir_status weir_on_device_publish(weir_bucket *bucket, float share) {

@@ -57,6 +57,7 @@ typedef struct weir_bucket {
   bool thin;             /* low rank, and some tensor of it is a matrix */
   bool whole;            /* every element is summed by an all-reduce, as it is or as bf16 */
   bool all;              /* or so, or compressed on its way: the exchange works on all of e */
+  bool parts;            /* compressed on its way by the backend: e and the sum never come here */
   bool leaves;           /* something of e stays behind as residual */
   weir_cost_terms terms; /* what its exchange is expected to cost */
   double due;            /* bytes that a rank is expected to gather */
@@ -73,6 +74,7 @@ typedef struct weir_bucket {
   weir_stopwatch *stopwatch;   /* likewise */
   float *fed;                  /* on the host: e, or where all of it will be summed */
   float *summed, *lost;        /* of all elements: what is summed, and what becomes of e; NULL: nothing */
+  unsigned char *room;         /* parts: all messages of its row */
   uint32_t *stale;             /* hitopk, on a device with momentum: where this machine has sent */
   size_t stale_count;          /* something, which a failure may leave to be settled */
   size_t missing;              /* tensors not handed in yet */
@@ -242,6 +244,9 @@ void weir_checkpoint_take(weir_engine *engine);
 void weir_checkpoint_restore(weir_engine *engine);
 
 /* --- schemes: one file each ------------------------------------------------------------------- */
+
+/* Encodes and decodes a compressed all-reduce's messages. */
+weir_coder weir_bucket_coder(const weir_bucket *bucket);
 
 /* Room of bucket->stale; 0: none is needed. */
 size_t weir_bucket_stales(const weir_bucket *bucket);

@@ -38,6 +38,8 @@ typedef enum weir_device_kind {
   WEIR_DEVICE_LIST = 2,   /* e, and where asked for a list of its largest elements */
   WEIR_DEVICE_DRAWN = 3,  /* e; which elements go is known without it */
   WEIR_DEVICE_WHOLE = 4,  /* e, and all of it goes to the host */
+  WEIR_DEVICE_PARTS = 6,  /* e in the place of the sum; parts of it are encoded and added to, and what
+                             encoding loses of them is the next e */
   WEIR_DEVICE_THIN = 5    /* e, and of its matrices P and Q go to the host (kernels/powersgd.h) */
 } weir_device_kind;
 
@@ -77,6 +79,15 @@ typedef struct weir_device_task {
   const weir_device_sample *samples;
   size_t sample_count;
 } weir_device_task;
+
+/* PARTS: elements [at, at + count) of the bucket and their messages, one after the other: of `block`
+ * elements and `each` bytes, the last of what is left; `bytes` in all, at most stride. */
+typedef struct weir_device_part {
+  size_t at, count;
+  size_t block, each, bytes;
+  uint64_t (*seed)(const void *user, size_t block_at); /* of the block that begins there in it */
+  const void *user;
+} weir_device_part;
 
 /* What compressing tells; page-locked. */
 typedef struct weir_device_told {
@@ -127,6 +138,15 @@ typedef struct weir_device_ops {
   weir_status (*fetch)(weir_device *device, size_t bucket, const uint32_t *index, float *value);
   /* Of those places: e += error, sum = 0 but for value.  value NULL: sum is left as it is. */
   weir_status (*settle)(weir_device *device, size_t bucket, const float *error, const float *value);
+  /* PARTS.  encode: the messages of a part go to page-locked memory, what that loses to e, and the
+   * part's values are of no more use.  add: decoded messages, which the host has found good, are
+   * stored as a part's values or added to them.  drop: all values become 0.  arrive: waits until all
+   * of that is done, and so until messages are there. */
+  weir_status (*encode)(weir_device *device, size_t bucket, const weir_device_part *part, void *to);
+  weir_status (*add)(weir_device *device, size_t bucket, const weir_device_part *part,
+                     const void *from, bool add);
+  weir_status (*drop)(weir_device *device, size_t bucket);
+  weir_status (*arrive)(weir_device *device);
   /* Momentum that was sent at these k places, ascending, k <= kept, is stale: what u becomes is 0
    * there. */
   weir_status (*stale)(weir_device *device, size_t bucket, const uint32_t *index, size_t k);
@@ -140,7 +160,8 @@ typedef struct weir_device_ops {
   weir_status (*expand)(weir_device *device, size_t bucket, const float *values);
   /* g = share * sum, for the bucket's tensors. */
   weir_status (*publish)(weir_device *device, size_t bucket, float *const *g, float share);
-  /* The caller's stream waits for all of that, and so does the caller.  overflow[i], of bucket i:
+  /* The caller's stream waits for all of that, and so does the caller.  PARTS: told->other is of what
+   * is lost.  overflow[i], of bucket i:
    * something published is not finite.  WEIR_E_PROTOCOL: a message was malformed. */
   weir_status (*finish)(weir_device *device, bool *overflow);
 

@@ -153,6 +153,16 @@ weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda
                            : status;
 }
 
+weir_status weir_cuda_encode_off(weir_cuda *cuda, uint32_t codec, const float *x,
+                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                 size_t capacity, size_t *bytes, float *left, weir_moments *lost) {
+  const weir_feed feed = {x, NULL, left, NULL, lost};
+  *bytes = 0;
+  weir_status status = weir_cuda_ready(cuda, layout->offset[layout->tensors], 0);
+  return status == WEIR_OK ? encode(cuda, codec, feed, layout, cr, seed, out, capacity, bytes)
+                           : status;
+}
+
 static weir_status decode(weir_cuda *cuda, uint32_t codec, const weir_intake &in,
                           const weir_layout *layout, double cr) {
   const weir_cuda_codec *row;

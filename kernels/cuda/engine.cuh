@@ -1,6 +1,6 @@
 /* What the files of the engine's device share (kernels/device.h): engine.cu has its life and
  * memory, engine_room.cu room for buckets, engine_step.cu what is queued in a step, and what goes
- * along with that engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and engine_norm.cu
+ * along with that engine_parts.cu (sums of messages), engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and engine_norm.cu
  * (clipping). */
 #ifndef WEIR_KERNELS_CUDA_ENGINE_CUH
 #define WEIR_KERNELS_CUDA_ENGINE_CUH
@@ -89,6 +89,14 @@ weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t
                               float *value);
 weir_status weir_device_settle(weir_device *device, size_t bucket, const float *error,
                                const float *value);
+weir_status weir_device_encode(weir_device *device, size_t bucket, const weir_device_part *part,
+                               void *to);
+weir_status weir_device_add(weir_device *device, size_t bucket, const weir_device_part *part,
+                            const void *from, bool add);
+weir_status weir_device_drop(weir_device *device, size_t bucket);
+weir_status weir_device_arrive(weir_device *device);
+/* What is lost of a bucket, for finish. */
+weir_status weir_device_lost(weir_device *device, size_t bucket);
 weir_status weir_device_stale(weir_device *device, size_t bucket, const uint32_t *index, size_t k);
 weir_status weir_device_store(weir_device *device, size_t bucket, const float *next,
                               const float *sum);

@@ -138,9 +138,8 @@ static weir_status list(weir_device *device, weir_device_unit *unit) {
              : status;
 }
 
-static weir_status histogram(weir_device *device, weir_device_unit *unit, void *to) {
-  weir_status status =
-      weir_cuda_gain_histogram(unit->near, device->e + unit->bucket.at, unit->bucket.n, unit->bins);
+static weir_status histogram(weir_device_unit *unit, const float *e, void *to) {
+  weir_status status = weir_cuda_gain_histogram(unit->near, e, unit->bucket.n, unit->bins);
   return status == WEIR_OK ? weir_cuda_copy(unit->near, to, unit->bins, WEIR_DEVICE_BINS) : status;
 }
 
@@ -161,7 +160,8 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
   weir_device_unit *unit = &device->unit[bucket];
   weir_cuda *cuda = unit->near;
   size_t at = unit->bucket.at, bytes = 0;
-  weir_cuda_fed fed = {NULL, device->residual + at, device->e + at, &unit->told->moments};
+  float *e = unit->bucket.kind == WEIR_DEVICE_PARTS ? device->sum : device->e;
+  weir_cuda_fed fed = {NULL, device->residual + at, e + at, &unit->told->moments};
   device->verdict[bucket] = weir_verdict{0, 0};
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) status = in_one_piece(device, unit, task->g, &fed.g);
@@ -179,7 +179,7 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
     fed.g = fed.r = NULL;
     fed.moments = NULL;
   }
-  if (status == WEIR_OK && task->bins != NULL) status = histogram(device, unit, task->bins);
+  if (status == WEIR_OK && task->bins != NULL) status = histogram(unit, fed.e, task->bins);
   if (status == WEIR_OK) status = prepare(device, unit, &fed, task, &bytes);
   if (status == WEIR_OK) {
     size_t words = task->message != NULL ? unit->bucket.stride / sizeof(uint32_t) : 1;
@@ -307,6 +307,8 @@ weir_status weir_device_publish(weir_device *device, size_t bucket, float *const
         weir_cuda_launch(cuda, "publishing", weir_cuda_grid(cuda, r.n, 4 * WEIR_CUDA_BLOCK),
                          WEIR_CUDA_BLOCK, publish, r.g, sum + r.at, r.n, share, unit->overflow);
   }
+  if (status == WEIR_OK && unit->bucket.kind == WEIR_DEVICE_PARTS)
+    status = weir_device_lost(device, bucket);
   return status == WEIR_OK ? weir_cuda_launch(cuda, "reporting", 1, 1, report, cuda->fault,
                                               unit->overflow, &device->verdict[bucket])
                            : status;
