@@ -107,8 +107,7 @@ weir_status weir_on_device_await(weir_bucket *bucket) {
   if (status != WEIR_OK) return status;
   bucket->told = told;
   bucket->finite = told->moments.nonfinite == 0 && isfinite(told->moments.sum_square);
-  if (bucket->whole && bucket->lost != NULL)
-    memset(bucket->lost, 0, bucket->n * sizeof(float));
+  if (bucket->whole && bucket->lost != NULL) memset(bucket->lost, 0, bucket->n * sizeof(float));
   if (!bucket->finite) return send_zeros(bucket);
   if (told->fault != 0)
     return weir_fail(WEIR_E_INTERNAL, "the device finds its own message malformed");
@@ -185,7 +184,9 @@ weir_status weir_on_device_project_back(weir_bucket *bucket) {
 
 /* --- messages of parts ------------------------------------------------------------------------ */
 
-static uint64_t draws(const void *user, size_t block_at) { return weir_coder_draws(user, block_at); }
+static uint64_t draws(const void *user, size_t block_at) {
+  return weir_coder_draws(user, block_at);
+}
 
 static weir_device_part part_of(const weir_coder_part *part) {
   return (weir_device_part){.at = part->at,

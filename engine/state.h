@@ -73,11 +73,11 @@ typedef struct weir_bucket {
   weir_codec_context *context; /* of the thread that has it */
   weir_stopwatch *stopwatch;   /* likewise */
   float *fed;                  /* on the host: e, or where all of it will be summed */
-  float *summed, *lost;        /* of all elements: what is summed, and what becomes of e; NULL: nothing */
-  unsigned char *room;         /* parts: all messages of its row */
-  uint32_t *stale;             /* hitopk, on a device with momentum: where this machine has sent */
-  size_t stale_count;          /* something, which a failure may leave to be settled */
-  size_t missing;              /* tensors not handed in yet */
+  float *summed, *lost; /* of all elements: what is summed, and what becomes of e; NULL: nothing */
+  unsigned char *room;  /* parts: all messages of its row */
+  uint32_t *stale;      /* hitopk, on a device with momentum: where this machine has sent */
+  size_t stale_count;   /* something, which a failure may leave to be settled */
+  size_t missing;       /* tensors not handed in yet */
   weir_passage passage;
   weir_trace trace;
   weir_status status; /* of preparing it */

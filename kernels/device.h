@@ -38,14 +38,15 @@ typedef enum weir_device_kind {
   WEIR_DEVICE_LIST = 2,   /* e, and where asked for a list of its largest elements */
   WEIR_DEVICE_DRAWN = 3,  /* e; which elements go is known without it */
   WEIR_DEVICE_WHOLE = 4,  /* e, and all of it goes to the host */
-  WEIR_DEVICE_PARTS = 6,  /* e in the place of the sum; parts of it are encoded and added to, and what
+  WEIR_DEVICE_PARTS =
+      6,               /* e in the place of the sum; parts of it are encoded and added to, and what
                              encoding loses of them is the next e */
-  WEIR_DEVICE_THIN = 5    /* e, and of its matrices P and Q go to the host (kernels/powersgd.h) */
+  WEIR_DEVICE_THIN = 5 /* e, and of its matrices P and Q go to the host (kernels/powersgd.h) */
 } weir_device_kind;
 
 typedef struct weir_device_bucket {
   weir_device_kind kind;
-  uint32_t codec; /* weir_codec_id */
+  uint32_t codec;      /* weir_codec_id */
   uint8_t bucket_log2; /* as in plans */
   double cr;
   weir_wire_format wire;

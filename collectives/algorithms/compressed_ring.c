@@ -26,8 +26,8 @@ static unsigned char *message_of(const ring *r, int c) {
 
 static weir_status encode(ring *r, int c, uint32_t draw, size_t *bytes) {
   const weir_chunk chunk = chunk_of(r, c);
-  const weir_status status = weir_coder_encode(r->coder, r->x, r->error, chunk, r->rank, draw,
-                                               message_of(r, c), bytes);
+  const weir_status status =
+      weir_coder_encode(r->coder, r->x, r->error, chunk, r->rank, draw, message_of(r, c), bytes);
   return status == WEIR_OK ? weir_coder_await(r->coder) : status;
 }
 
@@ -70,9 +70,8 @@ static weir_status all_gather(ring *r) {
     status = weir_comm_exchange(r->comm, send, messages, recv, messages);
   }
   for (int c = 0; c < r->size && status == WEIR_OK; c++)
-    status =
-        weir_coder_decode(r->comm, r->coder, r->left, message_of(r, c), r->x, chunk_of(r, c),
-                          WEIR_DECODE_STORE);
+    status = weir_coder_decode(r->comm, r->coder, r->left, message_of(r, c), r->x, chunk_of(r, c),
+                               WEIR_DECODE_STORE);
   return status;
 }
 
@@ -89,7 +88,8 @@ weir_status weir_compressed_ring(weir_comm *comm, const weir_coder *coder, float
   const size_t most = chunk_of(&r, 0).count, least = chunk_of(&r, r.size - 1).count;
   r.stride = weir_coder_bound(coder, most);
   void *small = coder->room;
-  if (coder->ops == NULL && (!weir_coder_fits(coder, 1, least, least) || !weir_coder_fits(coder, 1, most, most)))
+  if (coder->ops == NULL &&
+      (!weir_coder_fits(coder, 1, least, least) || !weir_coder_fits(coder, 1, most, most)))
     status = weir_comm_scratch(comm, WEIR_SCRATCH_A, ((size_t)r.size + 1) * r.stride + 1, &small);
   if (status != WEIR_OK) return status;
   r.small = small;

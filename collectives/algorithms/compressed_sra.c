@@ -92,8 +92,8 @@ static weir_status scatter(sra *s, int part) {
   if (status == WEIR_OK) status = weir_comm_exchange(s->comm, send, messages, recv, messages);
   for (int r = 0; r < s->size && status == WEIR_OK; r++)
     if (r != s->rank)
-      status = weir_coder_decode(s->comm, s->coder, r, in_of(s, r, part), s->x, own,
-                                 WEIR_DECODE_ADD);
+      status =
+          weir_coder_decode(s->comm, s->coder, r, in_of(s, r, part), s->x, own, WEIR_DECODE_ADD);
   return status;
 }
 
@@ -132,8 +132,8 @@ static weir_status gather(sra *s, weir_headers *headers) {
   const weir_chunk own = share_of(s, s->rank);
   void *const out = s->small ? (void *)mine : (void *)(s->x + own.begin);
   size_t bytes = 0;
-  weir_status status = weir_coder_encode(s->coder, s->x, s->error, own, s->rank,
-                                         2 * (uint32_t)s->size, out, &bytes);
+  weir_status status =
+      weir_coder_encode(s->coder, s->x, s->error, own, s->rank, 2 * (uint32_t)s->size, out, &bytes);
   if (status == WEIR_OK) status = weir_coder_await(s->coder);
   if (status != WEIR_OK) return status;
   if (out != mine) memmove(mine, out, bytes);

@@ -96,7 +96,7 @@ weir_status weir_device_lost(weir_device *device, size_t bucket) {
   weir_moments *lost = &unit->told->other;
   weir_status status =
       weir_cuda_squares(unit->far, device->e + unit->bucket.at, unit->bucket.n, lost);
-  return status == WEIR_OK ? weir_cuda_copy(unit->far, &device->told_host[bucket].other, lost,
-                                            sizeof *lost)
-                           : status;
+  return status == WEIR_OK
+             ? weir_cuda_copy(unit->far, &device->told_host[bucket].other, lost, sizeof *lost)
+             : status;
 }
