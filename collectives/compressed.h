@@ -145,7 +145,26 @@ typedef struct weir_hitopk_told {
   double bytes; /* that a machine sends to others, if the shares of its other ranks take as many */
   uint32_t *sent; /* set before; NULL: not wanted */
   size_t sent_count;
+  const struct weir_hitopk_away *away; /* set before; NULL: e and sum are the host's memory */
 } weir_hitopk_told;
+/* Where residual and sum are elsewhere: e[0..n), in the host's memory, is only what machines sum
+ * floats in, sum is NULL, and whoever has the two selects and adds up.  Failures are of this rank. */
+typedef struct weir_hitopk_away {
+  /* The residual becomes 0 but for the share, whose sum is at x; of that what the codec selects is
+   * taken out and goes to message, of at most `capacity` bytes, with what rounding loses left behind.
+   * *sent: told.share.  The sum becomes 0. */
+  weir_status (*select)(void *user, weir_chunk share, const float *x, void *message,
+                        size_t capacity, size_t *bytes, double *sent);
+  /* A message that has been found good is added to the sum; it may be read for the rest of the step. */
+  weir_status (*add)(void *user, weir_chunk part, const void *message, size_t bytes);
+  void *user;
+  unsigned char *room; /* for messages, of weir_hitopk_room() bytes */
+} weir_hitopk_away;
+size_t weir_hitopk_room(const weir_comm *comm, const weir_codec *codec, double cr,
+                        weir_wire_format wire, size_t n);
+/* Of the longest message. */
+size_t weir_hitopk_stride(const weir_comm *comm, const weir_codec *codec, double cr,
+                          weir_wire_format wire, size_t n);
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, float *velocity, size_t n,
                         float *sum, weir_hitopk_told *told, weir_headers *headers);

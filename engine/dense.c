@@ -58,7 +58,14 @@ weir_status weir_exchange_compressed(weir_bucket *bucket, weir_headers *headers)
 weir_status weir_exchange_hitopk(weir_bucket *bucket, weir_headers *headers) {
   const weir_engine *engine = bucket->engine;
   float *const next = engine->host.next;
+  weir_hitopk_away away = {0};
   weir_hitopk_told told = {.sent = bucket->stale};
+  if (bucket->parts) {
+    away = *engine->backend->away;
+    away.user = bucket;
+    away.room = bucket->room + bucket->stride;
+    told.away = &away;
+  }
   const weir_status status = weir_hitopk(engine->config.comm, bucket->codec, bucket->context,
                                          bucket->plan.cr, (weir_wire_format)bucket->plan.wire,
                                          bucket->fed, next != NULL ? next + bucket->at : NULL,

@@ -13,14 +13,13 @@ static weir_status status_of(const weir_bucket *bucket, weir_status status) {
 
 /* --- compressing ------------------------------------------------------------------------------ */
 
-/* What comes later is queued with the message.  HiTopKComm makes e the residual where it is, and its
- * sum elsewhere; the others sum in place. */
+/* What comes later is queued with the message. */
 void weir_on_device_feed(weir_bucket *bucket) {
   weir_on_device *on = bucket->engine->device;
-  const bool here = bucket->all && !bucket->parts;
+  const bool here = bucket->all && !bucket->parts, shares = bucket->scheme == WEIR_SCHEME_HITOPK;
   bucket->summed = here ? on->whole + bucket->at : NULL;
   bucket->lost = here && bucket->leaves ? on->lost + bucket->at : NULL;
-  bucket->fed = bucket->scheme == WEIR_SCHEME_HITOPK ? bucket->lost : bucket->summed;
+  bucket->fed = here || shares ? on->whole + bucket->at : NULL;
   on->in_flight = true;
 }
 
@@ -65,7 +64,7 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
 static weir_status send_zeros(weir_bucket *bucket) {
   weir_engine *engine = bucket->engine;
   const size_t rank = (size_t)engine->rank;
-  if (bucket->parts)
+  if (bucket->parts && bucket->fed == NULL)
     return status_of(bucket, engine->device->ops->drop(engine->device->device, bucket->number));
   if (bucket->all) memset(bucket->fed, 0, bucket->n * sizeof(float));
   if (bucket->thin) memset(bucket->value, 0, bucket->first_sum * sizeof(float));
@@ -162,7 +161,7 @@ weir_status weir_on_device_store(weir_bucket *bucket, const float *sum) {
           ? status_of(bucket, on->ops->stale(on->device, bucket->number, bucket->stale,
                                              bucket->stale_count))
           : WEIR_OK;
-  if (status != WEIR_OK) return status;
+  if (status != WEIR_OK || bucket->parts) return status;
   return status_of(bucket, on->ops->store(on->device, bucket->number, bucket->lost, sum));
 }
 
@@ -230,9 +229,44 @@ static weir_status await_parts(void *user) {
 
 const weir_coder_ops weir_on_device_coder = {encode_part, decode_part, await_parts};
 
+/* --- HiTopKComm ------------------------------------------------------------------------------- */
+
+static weir_status select_share(void *user, weir_chunk share, const float *x, void *message,
+                                size_t capacity, size_t *bytes, double *sent) {
+  weir_bucket *bucket = user;
+  weir_engine *engine = bucket->engine;
+  weir_on_device *on = engine->device;
+  const size_t offset[2] = {0, share.count};
+  const weir_layout layout = {1, offset};
+  const size_t k = share.count > 0 ? bucket->codec->kept(&layout, bucket->plan.cr) : 0;
+  const weir_device_told *told = NULL;
+  on->in_flight = true;
+  weir_status status = own(bucket, on->ops->pick(on->device, bucket->number, share.begin,
+                                                 share.count, k, x, bucket->room, &told));
+  if (status == WEIR_OK && (told->fault != 0 || told->bytes > capacity)) {
+    status = weir_fail(WEIR_E_INTERNAL, "the device finds its own message malformed");
+    return weir_engine_blame(engine, engine->rank, status);
+  }
+  if (status != WEIR_OK) return status;
+  memcpy(message, bucket->room, told->bytes);
+  *bytes = told->bytes;
+  *sent = told->moments.sum_square > 0 ? told->other.sum_square / told->moments.sum_square : 1;
+  return WEIR_OK;
+}
+
+static weir_status add_share(void *user, weir_chunk part, const void *message, size_t bytes) {
+  const weir_bucket *bucket = user;
+  weir_on_device *on = bucket->engine->device;
+  on->in_flight = true;
+  return own(bucket,
+             on->ops->take(on->device, bucket->number, part.begin, part.count, message, bytes));
+}
+
+const weir_hitopk_away weir_on_device_away = {.select = select_share, .add = add_share};
+
 void weir_on_device_count(weir_bucket *bucket) {
   weir_passage *passage = &bucket->passage;
-  if (!bucket->parts || bucket->told == NULL) return;
+  if (!bucket->parts || bucket->fed != NULL || bucket->told == NULL) return;
   passage->kept_square = fmax(passage->moments.sum_square - bucket->told->other.sum_square, 0);
 }
 

@@ -34,9 +34,16 @@ size_t weir_bucket_stales(const weir_bucket *bucket) {
  * makes them. */
 static size_t messages_of(const weir_bucket *bucket, size_t *longest) {
   const int ranks = bucket->engine->size;
+  const weir_comm *comm = bucket->engine->config.comm;
+  const weir_wire_format wire = (weir_wire_format)bucket->plan.wire;
   const weir_coder coder = weir_bucket_coder(bucket);
   *longest = 0;
   if (!bucket->parts) return 0;
+  if (bucket->scheme == WEIR_SCHEME_HITOPK) { /* its own is written by words */
+    const size_t most = weir_hitopk_stride(comm, bucket->codec, bucket->plan.cr, wire, bucket->n);
+    *longest = most / 16 * 16 + 32;
+    return *longest + weir_hitopk_room(comm, bucket->codec, bucket->plan.cr, wire, bucket->n);
+  }
   const bool shares = bucket->compressed->id != WEIR_COMPRESSED_TREE;
   *longest =
       weir_coder_bound(&coder, shares ? weir_ring_chunk(bucket->n, ranks, 0).count : bucket->n);
@@ -96,8 +103,9 @@ static size_t kept_by(weir_bucket *bucket) {
   return codec->dense ? bucket->n : codec->kept(&bucket->layout, bucket->plan.cr);
 }
 
-/* Codecs that look at more than a message's own elements have other tables for every length. */
+/* Encoders that look at more than a message's own elements have other tables for every length. */
 static bool parts_of(const weir_bucket *bucket) {
+  if (bucket->scheme == WEIR_SCHEME_HITOPK) return bucket->engine->backend->away != NULL;
   return bucket->engine->backend->coder != NULL && bucket->engine->size > 1 &&
          bucket->scheme == WEIR_SCHEME_COMPRESSED && !bucket->codec->by_tensor &&
          (bucket->compressed->id != WEIR_COMPRESSED_HIER_SRA ||

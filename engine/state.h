@@ -57,7 +57,7 @@ typedef struct weir_bucket {
   bool thin;             /* low rank, and some tensor of it is a matrix */
   bool whole;            /* every element is summed by an all-reduce, as it is or as bf16 */
   bool all;              /* or so, or compressed on its way: the exchange works on all of e */
-  bool parts;            /* compressed on its way by the backend: e and the sum never come here */
+  bool parts;            /* compressed on its way by the backend, which has the sum */
   bool leaves;           /* something of e stays behind as residual */
   weir_cost_terms terms; /* what its exchange is expected to cost */
   double due;            /* bytes that a rank is expected to gather */
@@ -74,7 +74,7 @@ typedef struct weir_bucket {
   weir_stopwatch *stopwatch;   /* likewise */
   float *fed;                  /* on the host: e, or where all of it will be summed */
   float *summed, *lost; /* of all elements: what is summed, and what becomes of e; NULL: nothing */
-  unsigned char *room;  /* parts: all messages of its row */
+  unsigned char *room;  /* parts: all messages; before those of hitopk its own, stride bytes */
   uint32_t *stale;      /* hitopk, on a device with momentum: where this machine has sent */
   size_t stale_count;   /* something, which a failure may leave to be settled */
   size_t missing;       /* tensors not handed in yet */

@@ -38,10 +38,12 @@ typedef enum weir_device_kind {
   WEIR_DEVICE_LIST = 2,   /* e, and where asked for a list of its largest elements */
   WEIR_DEVICE_DRAWN = 3,  /* e; which elements go is known without it */
   WEIR_DEVICE_WHOLE = 4,  /* e, and all of it goes to the host */
+  WEIR_DEVICE_THIN = 5,   /* e, and of its matrices P and Q go to the host (kernels/powersgd.h) */
   WEIR_DEVICE_PARTS =
-      6,               /* e in the place of the sum; parts of it are encoded and added to, and what
+      6,                /* e in the place of the sum; parts of it are encoded and added to, and what
                              encoding loses of them is the next e */
-  WEIR_DEVICE_THIN = 5 /* e, and of its matrices P and Q go to the host (kernels/powersgd.h) */
+  WEIR_DEVICE_SHARE = 7 /* e, and all of it goes to the host; then a share of sums comes back, of
+                             which elements are selected */
 } weir_device_kind;
 
 typedef struct weir_device_bucket {
@@ -73,9 +75,10 @@ typedef struct weir_device_task {
   uint64_t seed;
   void *message; /* where the message goes, page-locked, stride bytes; NULL: none (LIST; the others
                     that make one must have it) */
-  float *values; /* page-locked.  WHOLE: where e goes, n floats.  THIN: `kept` floats, those from
+  float *
+      values; /* page-locked.  WHOLE and SHARE: where e goes, n floats.  THIN: `kept` floats, those from
                     first_sum on holding the columns to start from; those before are stored */
-  void *bins;    /* where the gain histogram goes, page-locked, WEIR_DEVICE_BINS; NULL: none */
+  void *bins; /* where the gain histogram goes, page-locked, WEIR_DEVICE_BINS; NULL: none */
   /* Page-locked; read and obeyed by the time that await is back. */
   const weir_device_sample *samples;
   size_t sample_count;
@@ -148,6 +151,15 @@ typedef struct weir_device_ops {
                      const void *from, bool add);
   weir_status (*drop)(weir_device *device, size_t bucket);
   weir_status (*arrive)(weir_device *device);
+  /* SHARE.  pick: e becomes 0, but for count elements from `at` on, which are x, page-locked; the k
+   * that the codec selects of these are taken out and go to message, page-locked and stride bytes,
+   * with what rounding loses left behind.  The sum becomes 0.  *told: the share's moments (the sum of
+   * squares alone), those of what is selected, and the message's length.  Waits.  take: sum += what a
+   * message, which the host has found good, says of count elements from `at` on. */
+  weir_status (*pick)(weir_device *device, size_t bucket, size_t at, size_t count, size_t k,
+                      const float *x, void *message, const weir_device_told **told);
+  weir_status (*take)(weir_device *device, size_t bucket, size_t at, size_t count,
+                      const void *message, size_t bytes);
   /* Momentum that was sent at these k places, ascending, k <= kept, is stale: what u becomes is 0
    * there. */
   weir_status (*stale)(weir_device *device, size_t bucket, const uint32_t *index, size_t k);

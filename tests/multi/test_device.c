@@ -181,23 +181,12 @@ static void free_room(course *c) {
   }
 }
 
-/* Do machines have as many ranks each, and more than one? */
-static bool is_levelled(const char *machines) {
-  int ranks[256] = {0}, hosts = 0;
-  if (machines == NULL) return false;
-  for (const char *m = machines; *m; m++) hosts += ranks[(unsigned char)*m]++ == 0;
-  for (const char *m = machines; *m; m++)
-    if (ranks[(unsigned char)*m] * hosts != (int)strlen(machines)) return false;
-  return hosts < (int)strlen(machines);
-}
-
 /* Sums over a gradient or a tensor decide, and on a device they run in another order: where it is the
  * device that selects or encodes. */
-static bool is_exact(const weir_plan *plan, const char *machines) {
+static bool is_exact(const weir_plan *plan) {
   const uint32_t codec = plan->codec;
-  const bool gathers = plan->scheme == WEIR_SCHEME_GATHER ||
-                       (plan->scheme == WEIR_SCHEME_HITOPK && !is_levelled(machines));
-  return !gathers ||
+  const bool there = plan->scheme == WEIR_SCHEME_GATHER || plan->scheme == WEIR_SCHEME_HITOPK;
+  return !there ||
          (codec != WEIR_CODEC_MSTOPK && codec != WEIR_CODEC_SIDCO && codec != WEIR_CODEC_TERNGRAD &&
           codec != WEIR_CODEC_ONEBIT && codec != WEIR_CODEC_EFSIGNSGD);
 }
@@ -352,14 +341,14 @@ static const struct {
 static void try_at(course *c, const char *text, size_t place, size_t n) {
   const char *machines = places[place].machines;
   const weir_plan plan = plan_of(text, 1);
-  if (c->momentum > 0 && !is_exact(&plan, machines)) return;
+  if (c->momentum > 0 && !is_exact(&plan)) return;
   lay_out(c, n);
   c->apart = place % 2 == 1;
   c->seed = place + 1;
   c->count = 4;
   c->machines = machines;
   for (int s = 0; s < c->count; s++) c->steps[s] = (script_step){.plan = plan, .poisoned = -1};
-  compare(c, (int)strlen(machines), places[place].where, is_exact(&plan, machines));
+  compare(c, (int)strlen(machines), places[place].where, is_exact(&plan));
 }
 
 /* A share of a few elements is shorter than its message; the longest gradient is several messages
@@ -400,13 +389,13 @@ static void try_arms(double momentum) {
   for (size_t arm = 0; arm < ARMS; arm++)
     for (int shape = 0; shape < (GROUP_SLOW ? 1 : 2); shape++) {
       const weir_plan plan = plan_of(arms[arm], 1);
-      if (momentum > 0 && !is_exact(&plan, NULL)) continue;
+      if (momentum > 0 && !is_exact(&plan)) continue;
       lay_out(&c, shape == 0 ? 1500 : 9001);
       c.apart = shape == 1;
       c.seed = arm + 1;
       c.count = 4;
       for (int s = 0; s < c.count; s++) c.steps[s] = (script_step){.plan = plan, .poisoned = -1};
-      compare(&c, 2 + shape, shape == 0 ? 3 : 7, is_exact(&plan, NULL));
+      compare(&c, 2 + shape, shape == 0 ? 3 : 7, is_exact(&plan));
     }
 }
 
@@ -445,7 +434,7 @@ static weir_plan random_arm(weir_rng *rng) {
       plan = plan_of(inside_arms[weir_rng_below(rng, INSIDE_ARMS)], 0);
     else
       plan = plan_of(summed(text, weir_rng_below(rng, ENCODERS), weir_rng_below(rng, ROWS)), 0);
-  } while (!is_exact(&plan, "aabb"));
+  } while (!is_exact(&plan));
   return plan;
 }
 
