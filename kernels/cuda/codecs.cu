@@ -158,6 +158,8 @@ weir_status weir_cuda_encode_off(weir_cuda *cuda, uint32_t codec, const float *x
                                  size_t capacity, size_t *bytes, float *left, weir_moments *lost) {
   const weir_feed feed = {x, NULL, left, NULL, lost};
   *bytes = 0;
+  if (codec < WEIR_CODEC_COUNT && weir_codecs[codec]->by_tensor)
+    return weir_fail(WEIR_E_UNSUPPORTED, "codec %u takes what is lost off e in its place", codec);
   weir_status status = weir_cuda_ready(cuda, layout->offset[layout->tensors], 0);
   return status == WEIR_OK ? encode(cuda, codec, feed, layout, cr, seed, out, capacity, bytes)
                            : status;

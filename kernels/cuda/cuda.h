@@ -109,7 +109,7 @@ weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda
                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
                                 size_t capacity, size_t *bytes, weir_moments *lost);
 /* The message of x as weir_cuda_encode's; what it loses is stored at `left` (x itself or no part of
- * it), and *lost as above.  Reserve n. */
+ * it), and *lost as above.  Of encoders that do not tell tensors apart.  Reserve n. */
 weir_status weir_cuda_encode_off(weir_cuda *cuda, uint32_t codec, const float *x,
                                  const weir_layout *layout, double cr, uint64_t seed, void *out,
                                  size_t capacity, size_t *bytes, float *left, weir_moments *lost);
