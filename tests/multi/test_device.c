@@ -369,6 +369,19 @@ static void try_encoders(double momentum) {
 
 Test(device, sums_of_messages_have_the_bits_of_the_host) { try_encoders(0); }
 
+/* Some ranks have a share of nothing. */
+Test(device, sums_of_few_elements_have_the_bits_of_the_host) {
+  static course c;
+  char text[WEIR_PLAN_TEXT_MAX];
+  c.device = test_device_open();
+  for (size_t n = 1; n < 4; n++)
+    for (size_t place = 0; place < PLACES; place++) {
+      for (size_t row = 0; row < ROWS; row++)
+        try_at(&c, summed(text, (n + place) % ENCODERS, row), place, n);
+      for (size_t arm = 0; arm < INSIDE_ARMS; arm += 2) try_at(&c, inside_arms[arm], place, n);
+    }
+}
+
 Test(device, sums_of_messages_have_the_bits_of_the_host_with_momentum) { try_encoders(0.9); }
 
 /* What is larger than the largest float counts as that, where sums are encoded, and no residual becomes
