@@ -7,7 +7,7 @@
  * again owes what that costs, and pays it with its next gradient.  Every rank decodes the same
  * bytes at the end, its own included: the result has the same bits on all ranks.
  *
- * No memory is needed beside x and error.  A rank encodes each element once: what it sends of a
+ * In the host's memory none is needed beside x and error.  A rank encodes each element once: what it sends of a
  * chunk takes the place of its values, which are of no more use, and what comes in lies in parts of
  * error[] that are not known yet, or behind what has been sent.  So that a message can be decoded
  * in its own place, from its end, it is one of the codec's messages for each block of elements. */
@@ -16,7 +16,28 @@
 
 #include "collectives/collective.h"
 #include "collectives/cost.h"
+#include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"
+
+/* Elements [at, at + count) of those that are summed, and their messages: one of `each` bytes for
+ * every `block` of them, `bytes` in all.  Draws of a block come from seed, rank, draw and where it
+ * begins, counted from `at` (weir_coder_draws). */
+typedef struct weir_coder_part {
+  size_t at, count;
+  size_t block, each, bytes;
+  uint64_t seed, rank, draw;
+} weir_coder_part;
+uint64_t weir_coder_draws(const weir_coder_part *part, size_t block_at);
+
+/* Where x and error are elsewhere than in the host's memory: whoever has them encodes and decodes,
+ * into and from the coder's own room.  Failures are of this rank. */
+typedef struct weir_coder_ops {
+  /* The message may be there no sooner than await is back. */
+  weir_status (*encode)(void *user, const weir_coder_part *part, void *out);
+  /* One that has been found good; it may be read until await is back. */
+  weir_status (*decode)(void *user, const weir_coder_part *part, const void *message, bool add);
+  weir_status (*await)(void *user);
+} weir_coder_ops;
 
 typedef struct weir_coder {
   const weir_codec *codec;     /* with encode and decode, for one tensor of any length */
@@ -24,6 +45,9 @@ typedef struct weir_coder {
   double cr;                   /* bits an element / 32 */
   uint64_t seed;               /* the same on all ranks, another in every step */
   uint8_t bucket_log2;         /* as in plans */
+  const weir_coder_ops *ops;   /* NULL: x and error are the host's memory */
+  void *user;                  /* with ops, and room for weir_coder_room() bytes of messages */
+  unsigned char *room;
 } weir_coder;
 
 typedef struct weir_compressed_row {
@@ -65,16 +89,23 @@ bool weir_coder_fits(const weir_coder *coder, size_t many, size_t messages, size
 /* In how many parts SRA scatters a share, 1 or 2.  *small: a share's messages do not fit its values
  * either way, as of a few elements. */
 int weir_sra_parts(const weir_coder *coder, size_t n, int ranks, bool *small);
-/* Encode x[0..count) into out, which is x itself (its front) or no part of it; what was lost
- * becomes error[0..count), whose memory is used before.  A value too large for a float counts as
+/* Memory for the messages of a row among so many ranks, where they do not take that of the values. */
+size_t weir_coder_room(const weir_coder *coder, uint32_t row, size_t n, int ranks);
+/* Encode the chunk of x into out, which is its front in x or no part of it; what was lost
+ * becomes that of error, whose memory is used before.  A value too large for a float counts as
  * the largest one: no residual is poisoned.  draw: different for every message of a rank and
- * step.  x is of no more use.  *bytes is the bound. */
-weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, int rank,
-                              uint32_t draw, float *error, void *out, size_t *bytes);
-/* Store, or add, a peer's message of count elements; one that is malformed ends the group.
- * message may be x itself when it is stored, and no other part of it. */
+ * step.  The chunk of x is of no more use.  *bytes is the bound.  With ops the message is not there
+ * before weir_coder_await is back. */
+weir_status weir_coder_encode(const weir_coder *coder, float *x, float *error, weir_chunk chunk,
+                              int rank, uint32_t draw, void *out, size_t *bytes);
+/* Store, or add, a peer's message of the chunk; one that is malformed ends the group.
+ * message may be the chunk of x itself when it is stored, and no other part of it.  With ops its
+ * memory may be used anew once weir_coder_await is back. */
 weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer,
-                              const void *message, float *x, size_t count, weir_decoding how);
+                              const void *message, float *x, weir_chunk chunk, weir_decoding how);
+weir_status weir_coder_await(const weir_coder *coder);
+/* Nobody else is there: nothing is lost. */
+weir_status weir_coder_alone(const weir_coder *coder, float *error, size_t n);
 
 weir_status weir_compressed_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
                                 float *error, weir_headers *headers);
@@ -104,14 +135,41 @@ weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, f
  * ranks of what was selected, the same bits everywhere.  Once a rank has all it needs, e is a
  * residual on every rank that still waits.  velocity[0..n), of momentum correction, becomes 0 where
  * this rank's machine has sent something: of the sum of its ranks' gradients, so of all of them.
- * velocity and told may be NULL. */
+ * velocity and told may be NULL.
+ *
+ * Where the velocity is not in the host's memory, told->sent names those elements instead: it has
+ * room for weir_hitopk_most() of them, which are ascending when this is back, also after a failure,
+ * for as much of the machine's messages as this rank has seen. */
 typedef struct weir_hitopk_told {
   double share; /* of the squares of its share this rank sent; 1 when they are all zero */
   double bytes; /* that a machine sends to others, if the shares of its other ranks take as many */
+  uint32_t *sent; /* set before; NULL: not wanted */
+  size_t sent_count;
+  const struct weir_hitopk_away *away; /* set before; NULL: e and sum are the host's memory */
 } weir_hitopk_told;
+/* Where residual and sum are elsewhere: e[0..n), in the host's memory, is only what machines sum
+ * floats in, sum is NULL, and whoever has the two selects and adds up.  Failures are of this rank. */
+typedef struct weir_hitopk_away {
+  /* The residual becomes 0 but for the share, whose sum is at x; of that what the codec selects is
+   * taken out and goes to message, of at most `capacity` bytes, with what rounding loses left behind.
+   * *sent: told.share.  The sum becomes 0. */
+  weir_status (*select)(void *user, weir_chunk share, const float *x, void *message,
+                        size_t capacity, size_t *bytes, double *sent);
+  /* A message that has been found good is added to the sum; it may be read for the rest of the step. */
+  weir_status (*add)(void *user, weir_chunk part, const void *message, size_t bytes);
+  void *user;
+  unsigned char *room; /* for messages, of weir_hitopk_room() bytes */
+} weir_hitopk_away;
+size_t weir_hitopk_room(const weir_comm *comm, const weir_codec *codec, double cr,
+                        weir_wire_format wire, size_t n);
+/* Of the longest message. */
+size_t weir_hitopk_stride(const weir_comm *comm, const weir_codec *codec, double cr,
+                          weir_wire_format wire, size_t n);
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, float *velocity, size_t n,
                         float *sum, weir_hitopk_told *told, weir_headers *headers);
+/* Elements that a machine sends of n at the most. */
+size_t weir_hitopk_most(const weir_comm *comm, const weir_codec *codec, double cr, size_t n);
 /* Equations 7, 9 and 10 of the paper, with the bytes that travel. */
 weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements,
                            double cr, weir_wire_format wire);

@@ -75,7 +75,6 @@ static void parse_arms(void) {
     arm->method = standing >= METHOD ? standing - METHOD : WEIR_METHODS;
     arm->debt = texts[a].debt;
     arm->machines = arm->plan.inside != 0 || arm->plan.scheme == WEIR_SCHEME_HITOPK;
-    arm->host = weir_scheme_on_device(&arm->plan) != WEIR_OK;
   }
 }
 

@@ -218,7 +218,7 @@ void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const 
     weir_plan_of_bucket(&table[g], &plan);
     const size_t sent = weir_cost_kept(&plan, elements);
     weir_plan best = weir_select_plan(&plan, shape, link, elements, sent);
-    if (weir_codecs[plan.codec]->encode != NULL && !shape.devices) { /* which sum no messages */
+    if (weir_codecs[plan.codec]->encode != NULL) {
       plan.scheme = WEIR_SCHEME_COMPRESSED;
       plan = weir_select_plan(&plan, shape, link, elements, sent);
       const weir_cost_terms gathered = weir_cost_plan_between(&best, shape, elements, sent),

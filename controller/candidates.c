@@ -52,7 +52,7 @@ bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   const weir_plan least = weir_arm_plan(arm, log(weir_model.cr_low));
   if (a > 0 && !weir_plan_fits(in, &least)) return false;
   const bool machines = in->hosts > 1 && in->hosts < in->workers;
-  return (!arm->machines || machines) && (!arm->host || in->devices == 0);
+  return !arm->machines || machines;
 }
 
 bool weir_arm_counts(const weir_decision_input *in, size_t a) {

@@ -314,7 +314,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
     status = weir_turns_build(&c->loop.turns, &text, &c->loop.layout, config->names);
   if (status == WEIR_OK && policy == &weir_policy_bits)
     status = weir_bits_open(&c->loop.bits, config->policy + strlen(policy->name), &c->loop.layout,
-                            config->names, config->full, config->devices ? 1 : WEIR_BITS_SIZES);
+                            config->names, config->full, WEIR_BITS_SIZES);
   if (status == WEIR_OK && policy == &weir_policy_paper)
     status = weir_paper_parse(config->policy + strlen(policy->name), &c->loop.trials.codecs);
   uint64_t journal = 0;

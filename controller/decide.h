@@ -62,7 +62,6 @@ typedef struct weir_arm {
                      or by what of gradients is not zero (exact.c) */
   bool safe;      /* known to keep the loss of a training without evidence */
   bool machines;  /* only where ranks share machines */
-  bool host;      /* devices refuse it */
   double debt;   /* how far it keeps a training behind under SGD, as a share of the loss, as seen on
                      the MLP and the convolutional net (docs/internals/progress.md) */
   size_t method; /* of an arm with a ratio of its own that is not safe; else WEIR_METHODS */

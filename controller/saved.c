@@ -356,8 +356,7 @@ static uint64_t layout(void) {
     hash = weir_hash(hash, weir_codec_name(c), strlen(weir_codec_name(c)) + 1);
   for (size_t a = 0; a < WEIR_ARMS; a++) {
     const weir_arm *arm = weir_arm_at(a);
-    const uint64_t of[] = {weir_plan_digest(&arm->plan), arm->safe, arm->machines, arm->host,
-                           arm->method};
+    const uint64_t of[] = {weir_plan_digest(&arm->plan), arm->safe, arm->machines, arm->method};
     hash = weir_hash(hash, of, sizeof of);
   }
   return hash;

@@ -47,6 +47,10 @@ struct weir_backend {
   weir_status (*settle)(weir_bucket *bucket, const float *value);
   weir_status (*store)(weir_bucket *bucket, const float *sum);
   weir_status (*project_back)(weir_bucket *bucket);
+  /* Who does what bucket->parts says, the bucket being the user: encodes and decodes a sum's
+   * messages; selects and adds up HiTopKComm's.  NULL: there are no such buckets. */
+  const weir_coder_ops *coder;
+  const weir_hitopk_away *away;
   /* The submitted gradients become share times the sum; may set overflow.  bucket->average, 0
    * before, becomes their digest where the backend digests. */
   weir_status (*publish)(weir_bucket *bucket, float share);

@@ -10,6 +10,7 @@
 void weir_bucket_feed(weir_bucket *bucket) {
   memset(&bucket->passage, 0, sizeof bucket->passage);
   bucket->listed = bucket->settled = false;
+  bucket->stale_count = 0;
   weir_trace_begin("feed", bucket->number);
   bucket->engine->backend->feed(bucket);
   weir_trace_end();

@@ -67,16 +67,26 @@ static void release(const weir_engine *engine, unsigned char *memory, size_t byt
 }
 
 weir_device_kind weir_on_device_kind(const weir_bucket *bucket) {
-  if (bucket->whole) return WEIR_DEVICE_WHOLE;
+  if (bucket->parts && bucket->scheme == WEIR_SCHEME_HITOPK) return WEIR_DEVICE_SHARE;
+  if (bucket->parts) return WEIR_DEVICE_PARTS;
+  if (bucket->all) return WEIR_DEVICE_WHOLE;
   if (bucket->thin) return WEIR_DEVICE_THIN;
   if (bucket->scheme == WEIR_SCHEME_SHARED)
     return bucket->codec->draw != NULL ? WEIR_DEVICE_DRAWN : WEIR_DEVICE_LIST;
   return bucket->codec->encode != NULL ? WEIR_DEVICE_ENCODE : WEIR_DEVICE_SELECT;
 }
 
+/* Elements that a bucket selects or draws; bytes of a message are none. */
+static size_t picked(const weir_bucket *bucket, weir_device_kind kind) {
+  if (kind == WEIR_DEVICE_SHARE)
+    return weir_hitopk_most(bucket->engine->config.comm, bucket->codec, bucket->plan.cr, bucket->n);
+  const bool none =
+      kind == WEIR_DEVICE_ENCODE || kind == WEIR_DEVICE_WHOLE || kind == WEIR_DEVICE_PARTS;
+  return none ? 0 : bucket->kept;
+}
+
 static weir_device_bucket shape_of(const weir_on_device *on, const weir_bucket *bucket) {
   const weir_device_kind kind = weir_on_device_kind(bucket);
-  const bool picks = kind != WEIR_DEVICE_ENCODE && kind != WEIR_DEVICE_WHOLE;
   weir_thin *const thin = on->thin + bucket->first;
   for (size_t t = 0; t < bucket->layout.tensors && kind == WEIR_DEVICE_THIN; t++) {
     thin[t] = t > 0 ? thin[t - 1] : (weir_thin){0};
@@ -84,12 +94,13 @@ static weir_device_bucket shape_of(const weir_on_device *on, const weir_bucket *
   }
   return (weir_device_bucket){.kind = kind,
                               .codec = bucket->plan.codec,
+                              .bucket_log2 = bucket->plan.bucket_log2,
                               .cr = bucket->plan.cr,
                               .wire = (weir_wire_format)bucket->plan.wire,
                               .layout = bucket->layout,
                               .at = bucket->at,
                               .n = bucket->n,
-                              .kept = picks ? bucket->kept : 0,
+                              .kept = picked(bucket, kind),
                               .stride = bucket->stride,
                               .tensors_at = bucket->first,
                               .thin = thin,
@@ -124,9 +135,11 @@ static weir_status pin_more(weir_engine *engine, const weir_bucket_set *set) {
   const size_t bytes = engine->n * sizeof(float);
   weir_status status = WEIR_OK;
   for (size_t k = 0; k < set->count && status == WEIR_OK; k++) {
-    if (weir_on_device_kind(&set->bucket[k]) != WEIR_DEVICE_WHOLE) continue;
+    const weir_device_kind kind = weir_on_device_kind(&set->bucket[k]);
+    if (kind != WEIR_DEVICE_WHOLE && kind != WEIR_DEVICE_SHARE) continue;
     status = pin_once(on, bytes, &on->whole);
-    if (status == WEIR_OK && set->bucket[k].codec->rounds) status = pin_once(on, bytes, &on->lost);
+    if (status == WEIR_OK && kind == WEIR_DEVICE_WHOLE && set->bucket[k].leaves)
+      status = pin_once(on, bytes, &on->lost);
   }
   if (status != WEIR_OK || engine->curve == NULL || set->count <= on->bins_groups) return status;
   void *bins = NULL;
@@ -177,8 +190,10 @@ static weir_status finish(weir_engine *engine) {
   const weir_status status = weir_on_device_status(on, on->ops->finish(on->device, on->overflow));
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
   on->in_flight = false;
-  for (size_t k = 0; k < engine->set.count; k++)
+  for (size_t k = 0; k < engine->set.count; k++) {
     if (on->overflow[k]) engine->set.bucket[k].overflow = true;
+    weir_on_device_count(&engine->set.bucket[k]);
+  }
   return WEIR_OK;
 }
 
@@ -244,6 +259,8 @@ const weir_backend weir_device_backend = {.open = open_device,
                                           .settle = weir_on_device_settle,
                                           .store = weir_on_device_store,
                                           .project_back = weir_on_device_project_back,
+                                          .coder = &weir_on_device_coder,
+                                          .away = &weir_on_device_away,
                                           .publish = weir_on_device_publish,
                                           .header = header,
                                           .finish = finish,

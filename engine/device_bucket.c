@@ -16,8 +16,10 @@ static weir_status status_of(const weir_bucket *bucket, weir_status status) {
 /* What comes later is queued with the message. */
 void weir_on_device_feed(weir_bucket *bucket) {
   weir_on_device *on = bucket->engine->device;
-  bucket->summed = bucket->whole ? on->whole + bucket->at : NULL;
-  bucket->lost = bucket->whole && bucket->leaves ? on->lost + bucket->at : NULL;
+  const bool here = bucket->all && !bucket->parts, shares = bucket->scheme == WEIR_SCHEME_HITOPK;
+  bucket->summed = here ? on->whole + bucket->at : NULL;
+  bucket->lost = here && bucket->leaves ? on->lost + bucket->at : NULL;
+  bucket->fed = here || shares ? on->whole + bucket->at : NULL;
   on->in_flight = true;
 }
 
@@ -51,7 +53,7 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
       .g = engine->submitted,
       .seed = weir_gather_seed(bucket),
       .message = message_of(bucket),
-      .values = bucket->thin ? bucket->value : bucket->summed,
+      .values = bucket->thin ? bucket->value : bucket->fed,
       .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL};
   weir_on_device_sample(bucket, &task);
   return status_of(bucket, on->ops->compress(on->device, bucket->number, &task));
@@ -62,8 +64,11 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
 static weir_status send_zeros(weir_bucket *bucket) {
   weir_engine *engine = bucket->engine;
   const size_t rank = (size_t)engine->rank;
-  if (bucket->whole) memset(bucket->summed, 0, bucket->n * sizeof(float));
+  if (bucket->parts && bucket->fed == NULL)
+    return status_of(bucket, engine->device->ops->drop(engine->device->device, bucket->number));
+  if (bucket->all) memset(bucket->fed, 0, bucket->n * sizeof(float));
   if (bucket->thin) memset(bucket->value, 0, bucket->first_sum * sizeof(float));
+  if (bucket->scheme == WEIR_SCHEME_PATH) return weir_path_prepare(bucket);
   if (bucket->scheme != WEIR_SCHEME_GATHER) return WEIR_OK;
   float *const zeros = calloc(bucket->n + 1, sizeof *zeros);
   size_t k = 0;
@@ -88,7 +93,7 @@ static weir_status send_zeros(weir_bucket *bucket) {
 
 static double kept_square(const weir_bucket *bucket) {
   const weir_device_told *told = bucket->told;
-  if (bucket->whole || bucket->thin) return told->moments.sum_square;
+  if (bucket->all || bucket->thin) return told->moments.sum_square;
   if (bucket->codec->encode == NULL) return told->other.sum_square;
   return fmax(told->moments.sum_square - told->other.sum_square, 0);
 }
@@ -101,14 +106,14 @@ weir_status weir_on_device_await(weir_bucket *bucket) {
   if (status != WEIR_OK) return status;
   bucket->told = told;
   bucket->finite = told->moments.nonfinite == 0 && isfinite(told->moments.sum_square);
-  if (bucket->lost != NULL) memset(bucket->lost, 0, bucket->n * sizeof(float));
+  if (bucket->whole && bucket->lost != NULL) memset(bucket->lost, 0, bucket->n * sizeof(float));
   if (!bucket->finite) return send_zeros(bucket);
   if (told->fault != 0)
     return weir_fail(WEIR_E_INTERNAL, "the device finds its own message malformed");
   bucket->passage.moments = told->moments;
   bucket->passage.kept_square = kept_square(bucket);
   bucket->block_bytes[bucket->engine->rank] = told->bytes;
-  return WEIR_OK;
+  return bucket->scheme == WEIR_SCHEME_PATH ? weir_path_prepare(bucket) : WEIR_OK;
 }
 
 /* --- the exchange ----------------------------------------------------------------------------- */
@@ -151,6 +156,12 @@ weir_status weir_on_device_settle(weir_bucket *bucket, const float *value) {
 weir_status weir_on_device_store(weir_bucket *bucket, const float *sum) {
   weir_on_device *on = bucket->engine->device;
   on->in_flight = true;
+  const weir_status status =
+      bucket->stale_count > 0
+          ? status_of(bucket, on->ops->stale(on->device, bucket->number, bucket->stale,
+                                             bucket->stale_count))
+          : WEIR_OK;
+  if (status != WEIR_OK || bucket->parts) return status;
   return status_of(bucket, on->ops->store(on->device, bucket->number, bucket->lost, sum));
 }
 
@@ -168,6 +179,95 @@ weir_status weir_on_device_project_back(weir_bucket *bucket) {
     bucket->passage.kept_square =
         fmax(bucket->passage.moments.sum_square - bucket->told->other.sum_square, 0);
   return status;
+}
+
+/* --- messages of parts ------------------------------------------------------------------------ */
+
+static uint64_t draws(const void *user, size_t block_at) {
+  return weir_coder_draws(user, block_at);
+}
+
+static weir_device_part part_of(const weir_coder_part *part) {
+  return (weir_device_part){.at = part->at,
+                            .count = part->count,
+                            .block = part->block,
+                            .each = part->each,
+                            .bytes = part->bytes,
+                            .seed = draws,
+                            .user = part};
+}
+
+/* What fails here is this rank's. */
+static weir_status own(const weir_bucket *bucket, weir_status status) {
+  status = status_of(bucket, status);
+  return status == WEIR_OK ? WEIR_OK
+                           : weir_engine_blame(bucket->engine, bucket->engine->rank, status);
+}
+
+static weir_status encode_part(void *user, const weir_coder_part *part, void *out) {
+  const weir_bucket *bucket = user;
+  weir_on_device *on = bucket->engine->device;
+  const weir_device_part mine = part_of(part);
+  on->in_flight = true;
+  return own(bucket, on->ops->encode(on->device, bucket->number, &mine, out));
+}
+
+static weir_status decode_part(void *user, const weir_coder_part *part, const void *message,
+                               bool add) {
+  const weir_bucket *bucket = user;
+  weir_on_device *on = bucket->engine->device;
+  const weir_device_part mine = part_of(part);
+  on->in_flight = true;
+  return own(bucket, on->ops->add(on->device, bucket->number, &mine, message, add));
+}
+
+static weir_status await_parts(void *user) {
+  const weir_bucket *bucket = user;
+  const weir_on_device *on = bucket->engine->device;
+  return own(bucket, on->ops->arrive(on->device));
+}
+
+const weir_coder_ops weir_on_device_coder = {encode_part, decode_part, await_parts};
+
+/* --- HiTopKComm ------------------------------------------------------------------------------- */
+
+static weir_status select_share(void *user, weir_chunk share, const float *x, void *message,
+                                size_t capacity, size_t *bytes, double *sent) {
+  weir_bucket *bucket = user;
+  weir_engine *engine = bucket->engine;
+  weir_on_device *on = engine->device;
+  const size_t offset[2] = {0, share.count};
+  const weir_layout layout = {1, offset};
+  const size_t k = share.count > 0 ? bucket->codec->kept(&layout, bucket->plan.cr) : 0;
+  const weir_device_told *told = NULL;
+  on->in_flight = true;
+  weir_status status = own(bucket, on->ops->pick(on->device, bucket->number, share.begin,
+                                                 share.count, k, x, bucket->room, &told));
+  if (status == WEIR_OK && (told->fault != 0 || told->bytes > capacity)) {
+    status = weir_fail(WEIR_E_INTERNAL, "the device finds its own message malformed");
+    return weir_engine_blame(engine, engine->rank, status);
+  }
+  if (status != WEIR_OK) return status;
+  memcpy(message, bucket->room, told->bytes);
+  *bytes = told->bytes;
+  *sent = told->moments.sum_square > 0 ? told->other.sum_square / told->moments.sum_square : 1;
+  return WEIR_OK;
+}
+
+static weir_status add_share(void *user, weir_chunk part, const void *message, size_t bytes) {
+  const weir_bucket *bucket = user;
+  weir_on_device *on = bucket->engine->device;
+  on->in_flight = true;
+  return own(bucket,
+             on->ops->take(on->device, bucket->number, part.begin, part.count, message, bytes));
+}
+
+const weir_hitopk_away weir_on_device_away = {.select = select_share, .add = add_share};
+
+void weir_on_device_count(weir_bucket *bucket) {
+  weir_passage *passage = &bucket->passage;
+  if (!bucket->parts || bucket->fed != NULL || bucket->told == NULL) return;
+  passage->kept_square = fmax(passage->moments.sum_square - bucket->told->other.sum_square, 0);
 }
 
 weir_status weir_on_device_publish(weir_bucket *bucket, float share) {

@@ -111,9 +111,6 @@ typedef struct weir_engine_hooks {
 
 typedef struct weir_engine weir_engine;
 
-/* Can a group of which some ranks have devices run this plan?  WEIR_E_UNSUPPORTED says why not. */
-weir_status weir_scheme_on_device(const weir_plan *plan);
-
 /* layout is copied.  The engine borrows comm and transport; hooks are copied.  virtual_network as
  * in weir_options: comm_s then comes from the cost rows instead of the clock, and compute_s and
  * compress_s from the thread's processor time. */
@@ -135,7 +132,7 @@ typedef struct weir_engine_config {
   void *virtual_user;
   unsigned codec_threads; /* that share the long passes of compressing; 0 as 1 */
   /* Steps on a device (kernels/device.h); NULL: in host memory.  stream and timeout_s as its
-   * create's.  devices: some rank of the group has one, and all refuse what cannot run there. */
+   * create's.  devices: some rank of the group has one, and all refuse a codec that does not run there. */
   const struct weir_device_ops *device_ops;
   int device;
   void *stream;

@@ -123,8 +123,7 @@ static void feed_tensor(weir_bucket *bucket, size_t t) {
 void weir_host_feed(weir_bucket *bucket) {
   const weir_host *host = &bucket->engine->host;
   weir_moments *moments = &bucket->passage.moments;
-  const bool in_place = bucket->whole || bucket->scheme == WEIR_SCHEME_COMPRESSED ||
-                        bucket->scheme == WEIR_SCHEME_PATH;
+  const bool in_place = bucket->all && bucket->scheme != WEIR_SCHEME_HITOPK;
   bucket->fed = (in_place ? host->sum : host->fed) + bucket->at;
   bucket->summed = host->sum + bucket->at;
   bucket->lost = in_place && bucket->leaves ? host->fed + bucket->at : NULL;

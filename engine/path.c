@@ -46,5 +46,5 @@ weir_status weir_exchange_path(weir_bucket *bucket, weir_headers *headers) {
   const weir_status status = weir_path_run_rest(&run, headers);
   bucket->passage.kept_square *= run.share;
   weir_lap_comm(bucket);
-  return status;
+  return status == WEIR_OK ? weir_bucket_store(bucket) : status;
 }

@@ -30,7 +30,7 @@ void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
 static void settle_bucket(weir_bucket *bucket) {
   const weir_backend *backend = bucket->engine->backend;
   if (bucket->settled) return;
-  if (bucket->whole)
+  if (bucket->all)
     (void)backend->store(bucket, NULL);
   else if (bucket->scheme == WEIR_SCHEME_SHARED)
     (void)backend->settle(bucket, NULL);

@@ -46,19 +46,11 @@ static weir_status check_path(const weir_bucket *bucket) {
                    name, bucket->codec->name);
 }
 
-weir_status weir_scheme_on_device(const weir_plan *plan) {
-  char name[WEIR_COLLECTIVE_TEXT_MAX];
-  if (!weir_codecs[plan->codec]->device)
-    return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run on a device yet",
-                     weir_codecs[plan->codec]->name);
-  if (plan->bucket_log2 != 0)
-    return weir_fail(WEIR_E_UNSUPPORTED, "a device runs %s in buckets of 128 elements alone",
-                     weir_codecs[plan->codec]->name);
-  if (plan->scheme != WEIR_SCHEME_HITOPK && plan->scheme != WEIR_SCHEME_COMPRESSED &&
-      plan->scheme != WEIR_SCHEME_PATH)
-    return WEIR_OK;
-  weir_plan_collective(plan, name);
-  return weir_fail(WEIR_E_UNSUPPORTED, "collective %s does not run on a device yet", name);
+/* Said by all ranks of a group in which some rank has a device. */
+static weir_status check_device(const weir_bucket *bucket) {
+  if (!bucket->engine->config.devices || bucket->codec->device) return WEIR_OK;
+  return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run on a device yet",
+                   bucket->codec->name);
 }
 
 /* Low rank without a matrix is a dense sum; and where nothing is summed inside of machines first,
@@ -76,13 +68,12 @@ weir_status weir_scheme_find(weir_bucket *bucket) {
   bucket->scheme = scheme_of(bucket);
   bucket->gather = &weir_allgathers[weir_gather_row_of(&plan)];
   bucket->broadcast = &weir_broadcasts[weir_list_broadcast(&plan)];
-  if (bucket->engine->config.devices && weir_scheme_on_device(&plan) != WEIR_OK)
-    return WEIR_E_UNSUPPORTED;
   if (bucket->engine->config.forgets && !bucket->codec->unbiased)
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "codec %s needs error feedback: what it does not send would be lost, and is "
                      "not nothing on average",
                      bucket->codec->name);
+  if (check_device(bucket) != WEIR_OK) return WEIR_E_UNSUPPORTED;
   if (plan.scheme == WEIR_SCHEME_HITOPK) return check_hitopk(bucket);
   if (plan.scheme == WEIR_SCHEME_PATH) return check_path(bucket);
   if (plan.scheme == WEIR_SCHEME_GATHER) return WEIR_OK;

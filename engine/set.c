@@ -23,17 +23,47 @@ static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
   return true;
 }
 
+size_t weir_bucket_stales(const weir_bucket *bucket) {
+  const weir_engine_config *config = &bucket->engine->config;
+  return bucket->scheme == WEIR_SCHEME_HITOPK && config->momentum > 0 && bucket->engine->device
+             ? weir_hitopk_most(config->comm, bucket->codec, bucket->plan.cr, bucket->n)
+             : 0;
+}
+
+/* Bytes of all messages that a bucket's row has at a time, and of the longest, where its backend
+ * makes them. */
+static size_t messages_of(const weir_bucket *bucket, size_t *longest) {
+  const int ranks = bucket->engine->size;
+  const weir_comm *comm = bucket->engine->config.comm;
+  const weir_wire_format wire = (weir_wire_format)bucket->plan.wire;
+  const weir_coder coder = weir_bucket_coder(bucket);
+  *longest = 0;
+  if (!bucket->parts) return 0;
+  if (bucket->scheme == WEIR_SCHEME_HITOPK) { /* its own is written by words */
+    const size_t most = weir_hitopk_stride(comm, bucket->codec, bucket->plan.cr, wire, bucket->n);
+    *longest = most / 16 * 16 + 32;
+    return *longest + weir_hitopk_room(comm, bucket->codec, bucket->plan.cr, wire, bucket->n);
+  }
+  const bool shares = bucket->compressed->id != WEIR_COMPRESSED_TREE;
+  *longest =
+      weir_coder_bound(&coder, shares ? weir_ring_chunk(bucket->n, ranks, 0).count : bucket->n);
+  return weir_coder_room(&coder, bucket->compressed->id, bucket->n, ranks);
+}
+
 /* Places a bucket's buffers from *at on.  base: the arena, NULL to learn its size only. */
 static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
   const size_t ranks = (size_t)bucket->engine->size;
   const weir_bucket_room room = weir_bucket_room_of(
       &bucket->plan, bucket->scheme, weir_path_shape(bucket->engine), bucket->n, bucket->kept);
-  size_t index, value, error, blocks, bytes;
+  const size_t stales = weir_bucket_stales(bucket);
+  size_t index, value, error, blocks, bytes, stale, messages, longest;
+  const size_t length = messages_of(bucket, &longest);
   if (!part(at, room.indices, sizeof *bucket->index, &index) ||
       !part(at, room.values, sizeof *bucket->value, &value) ||
       !part(at, room.errors, sizeof *bucket->error, &error) ||
       !part(at, room.messages, room.stride, &blocks) ||
-      !part(at, ranks, sizeof *bucket->block_bytes, &bytes))
+      !part(at, ranks, sizeof *bucket->block_bytes, &bytes) ||
+      !part(at, stales, sizeof *bucket->stale, &stale) || !part(at, length, 1, &messages))
     return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", room.messages,
                      room.stride);
   if (base == NULL) return WEIR_OK;
@@ -41,8 +71,10 @@ static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
   bucket->value = (float *)(void *)(base + value);
   bucket->error = room.errors > 0 ? (float *)(void *)(base + error) : NULL;
   bucket->blocks = base + blocks;
-  bucket->stride = room.stride;
+  bucket->stride = bucket->parts ? longest : room.stride;
+  bucket->room = base + messages;
   bucket->block_bytes = (size_t *)(void *)(base + bytes);
+  bucket->stale = stales > 0 ? (uint32_t *)(void *)(base + stale) : NULL;
   memset(bucket->block_bytes, 0, ranks * sizeof *bucket->block_bytes);
   return WEIR_OK;
 }
@@ -71,6 +103,15 @@ static size_t kept_by(weir_bucket *bucket) {
   return codec->dense ? bucket->n : codec->kept(&bucket->layout, bucket->plan.cr);
 }
 
+/* Encoders that look at more than a message's own elements have other tables for every length. */
+static bool parts_of(const weir_bucket *bucket) {
+  if (bucket->scheme == WEIR_SCHEME_HITOPK) return bucket->engine->backend->away != NULL;
+  return bucket->engine->backend->coder != NULL && bucket->engine->size > 1 &&
+         bucket->scheme == WEIR_SCHEME_COMPRESSED && !bucket->codec->by_tensor &&
+         (bucket->compressed->id != WEIR_COMPRESSED_HIER_SRA ||
+          !weir_comm_levelled(bucket->engine->config.comm));
+}
+
 /* Bucket `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
 static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t number, size_t first,
                             size_t end, size_t *offset) {
@@ -89,6 +130,9 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
   if (status != WEIR_OK) return status;
   bucket->thin = bucket->scheme == WEIR_SCHEME_LOW_RANK;
   bucket->whole = bucket->scheme == WEIR_SCHEME_DENSE;
+  bucket->parts = parts_of(bucket);
+  bucket->all = bucket->whole || bucket->scheme == WEIR_SCHEME_COMPRESSED ||
+                bucket->scheme == WEIR_SCHEME_HITOPK || bucket->scheme == WEIR_SCHEME_PATH;
   bucket->leaves = !bucket->whole || (bucket->codec->rounds && !engine->config.forgets);
   weir_plan charged = bucket->plan;
   if (bucket->scheme == WEIR_SCHEME_GATHER) charged.scheme = WEIR_SCHEME_GATHER;

@@ -56,6 +56,8 @@ typedef struct weir_bucket {
   size_t first_sum;      /* low rank: floats of these that go with P */
   bool thin;             /* low rank, and some tensor of it is a matrix */
   bool whole;            /* every element is summed by an all-reduce, as it is or as bf16 */
+  bool all;              /* or so, or compressed on its way: the exchange works on all of e */
+  bool parts;            /* compressed on its way by the backend, which has the sum */
   bool leaves;           /* something of e stays behind as residual */
   weir_cost_terms terms; /* what its exchange is expected to cost */
   double due;            /* bytes that a rank is expected to gather */
@@ -71,8 +73,11 @@ typedef struct weir_bucket {
   weir_codec_context *context; /* of the thread that has it */
   weir_stopwatch *stopwatch;   /* likewise */
   float *fed;                  /* on the host: e, or where all of it will be summed */
-  float *summed, *lost;        /* dense: what is summed, and what rounding loses; NULL: nothing */
-  size_t missing;              /* tensors not handed in yet */
+  float *summed, *lost; /* of all elements: what is summed, and what becomes of e; NULL: nothing */
+  unsigned char *room;  /* parts: all messages; before those of hitopk its own, stride bytes */
+  uint32_t *stale;      /* hitopk, on a device with momentum: where this machine has sent */
+  size_t stale_count;   /* something, which a failure may leave to be settled */
+  size_t missing;       /* tensors not handed in yet */
   weir_passage passage;
   weir_trace trace;
   weir_status status; /* of preparing it */
@@ -239,6 +244,15 @@ void weir_checkpoint_take(weir_engine *engine);
 void weir_checkpoint_restore(weir_engine *engine);
 
 /* --- schemes: one file each ------------------------------------------------------------------- */
+
+/* Encodes and decodes a compressed all-reduce's messages. */
+weir_coder weir_bucket_coder(const weir_bucket *bucket);
+
+/* Room of bucket->stale; 0: none is needed. */
+size_t weir_bucket_stales(const weir_bucket *bucket);
+
+/* The exchange of all elements is through: the backend takes sum and loss. */
+weir_status weir_bucket_store(weir_bucket *bucket);
 
 /* Runs a bucket's collectives, so that the backend can publish the sum. */
 typedef weir_status weir_exchange_fn(weir_bucket *bucket, weir_headers *headers);

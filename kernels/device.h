@@ -26,7 +26,7 @@
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 3u
+#define WEIR_DEVICE_VERSION 4u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -38,17 +38,23 @@ typedef enum weir_device_kind {
   WEIR_DEVICE_LIST = 2,   /* e, and where asked for a list of its largest elements */
   WEIR_DEVICE_DRAWN = 3,  /* e; which elements go is known without it */
   WEIR_DEVICE_WHOLE = 4,  /* e, and all of it goes to the host */
-  WEIR_DEVICE_THIN = 5    /* e, and of its matrices P and Q go to the host (kernels/powersgd.h) */
+  WEIR_DEVICE_THIN = 5,   /* e, and of its matrices P and Q go to the host (kernels/powersgd.h) */
+  WEIR_DEVICE_PARTS =
+      6,                /* e in the place of the sum; parts of it are encoded and added to, and what
+                             encoding loses of them is the next e */
+  WEIR_DEVICE_SHARE = 7 /* e, and all of it goes to the host; then a share of sums comes back, of
+                             which elements are selected */
 } weir_device_kind;
 
 typedef struct weir_device_bucket {
   weir_device_kind kind;
-  uint32_t codec; /* weir_codec_id */
+  uint32_t codec;      /* weir_codec_id */
+  uint8_t bucket_log2; /* as in plans */
   double cr;
   weir_wire_format wire;
   weir_layout layout; /* of its own tensors; borrowed until the next reserve */
   size_t at, n;       /* elements [at, at + n) of the gradient */
-  size_t kept;        /* elements that are selected or drawn; THIN: floats that travel */
+  size_t kept;        /* elements that are selected or drawn, or stale; THIN: floats that travel */
   size_t stride;      /* bytes of the longest message */
   size_t tensors_at;  /* its first tensor's place in the table that compress and publish take */
   /* THIN: its tensors, borrowed as the layout is; columns of P and Q; floats that travel first. */
@@ -69,13 +75,23 @@ typedef struct weir_device_task {
   uint64_t seed;
   void *message; /* where the message goes, page-locked, stride bytes; NULL: none (LIST; the others
                     that make one must have it) */
-  float *values; /* page-locked.  WHOLE: where e goes, n floats.  THIN: `kept` floats, those from
+  float *
+      values; /* page-locked.  WHOLE and SHARE: where e goes, n floats.  THIN: `kept` floats, those from
                     first_sum on holding the columns to start from; those before are stored */
-  void *bins;    /* where the gain histogram goes, page-locked, WEIR_DEVICE_BINS; NULL: none */
+  void *bins; /* where the gain histogram goes, page-locked, WEIR_DEVICE_BINS; NULL: none */
   /* Page-locked; read and obeyed by the time that await is back. */
   const weir_device_sample *samples;
   size_t sample_count;
 } weir_device_task;
+
+/* PARTS: elements [at, at + count) of the bucket and their messages, one after the other: of `block`
+ * elements and `each` bytes, the last of what is left; `bytes` in all, at most stride. */
+typedef struct weir_device_part {
+  size_t at, count;
+  size_t block, each, bytes;
+  uint64_t (*seed)(const void *user, size_t block_at); /* of the block that begins there in it */
+  const void *user;
+} weir_device_part;
 
 /* What compressing tells; page-locked. */
 typedef struct weir_device_told {
@@ -126,6 +142,27 @@ typedef struct weir_device_ops {
   weir_status (*fetch)(weir_device *device, size_t bucket, const uint32_t *index, float *value);
   /* Of those places: e += error, sum = 0 but for value.  value NULL: sum is left as it is. */
   weir_status (*settle)(weir_device *device, size_t bucket, const float *error, const float *value);
+  /* PARTS.  encode: the messages of a part go to page-locked memory, what that loses to e, and the
+   * part's values are of no more use.  add: decoded messages, which the host has found good, are
+   * stored as a part's values or added to them.  drop: all values become 0.  arrive: waits until all
+   * of that is done, and so until messages are there. */
+  weir_status (*encode)(weir_device *device, size_t bucket, const weir_device_part *part, void *to);
+  weir_status (*add)(weir_device *device, size_t bucket, const weir_device_part *part,
+                     const void *from, bool add);
+  weir_status (*drop)(weir_device *device, size_t bucket);
+  weir_status (*arrive)(weir_device *device);
+  /* SHARE.  pick: e becomes 0, but for count elements from `at` on, which are x, page-locked; the k
+   * that the codec selects of these are taken out and go to message, page-locked and stride bytes,
+   * with what rounding loses left behind.  The sum becomes 0.  *told: the share's moments (the sum of
+   * squares alone), those of what is selected, and the message's length.  Waits.  take: sum += what a
+   * message, which the host has found good, says of count elements from `at` on. */
+  weir_status (*pick)(weir_device *device, size_t bucket, size_t at, size_t count, size_t k,
+                      const float *x, void *message, const weir_device_told **told);
+  weir_status (*take)(weir_device *device, size_t bucket, size_t at, size_t count,
+                      const void *message, size_t bytes);
+  /* Momentum that was sent at these k places, ascending, k <= kept, is stale: what u becomes is 0
+   * there. */
+  weir_status (*stale)(weir_device *device, size_t bucket, const uint32_t *index, size_t k);
   /* All n of them: e = next, or 0 where it is NULL; sum = sum unless it is NULL. */
   weir_status (*store)(weir_device *device, size_t bucket, const float *next, const float *sum);
   /* THIN, values as in compress.  With the orthogonal columns of all ranks in the first part: this
@@ -136,7 +173,8 @@ typedef struct weir_device_ops {
   weir_status (*expand)(weir_device *device, size_t bucket, const float *values);
   /* g = share * sum, for the bucket's tensors. */
   weir_status (*publish)(weir_device *device, size_t bucket, float *const *g, float share);
-  /* The caller's stream waits for all of that, and so does the caller.  overflow[i], of bucket i:
+  /* The caller's stream waits for all of that, and so does the caller.  PARTS: told->other is of what
+   * is lost.  overflow[i], of bucket i:
    * something published is not finite.  WEIR_E_PROTOCOL: a message was malformed. */
   weir_status (*finish)(weir_device *device, bool *overflow);
 

@@ -65,6 +65,24 @@ size_t weir_coder_bound(const weir_coder *coder, size_t count) {
   return whole * message_of(coder, block) + (rest > 0 ? message_of(coder, rest) : 0);
 }
 
+size_t weir_coder_room(const weir_coder *coder, uint32_t row, size_t n, int ranks) {
+  const size_t share = weir_coder_bound(coder, weir_ring_chunk(n, ranks, 0).count);
+  switch (row) {
+    case WEIR_COMPRESSED_SRA:
+    case WEIR_COMPRESSED_HIER_SRA: /* among all, or not with room of its own */
+      return 2 * (size_t)ranks * share;
+    case WEIR_COMPRESSED_RING: return ((size_t)ranks + 1) * share;
+    default: return 2 * weir_coder_bound(coder, n);
+  }
+}
+
+weir_status weir_coder_alone(const weir_coder *coder, float *error, size_t n) {
+  if (coder->ops != NULL)
+    return weir_fail(WEIR_E_INTERNAL, "a rank alone has its values encoded elsewhere");
+  if (n > 0) memset(error, 0, n * sizeof *error);
+  return WEIR_OK;
+}
+
 bool weir_coder_fits(const weir_coder *coder, size_t many, size_t messages, size_t count) {
   return many * weir_coder_bound(coder, messages) <= count * sizeof(float);
 }
@@ -173,16 +191,41 @@ static weir_status encode_block(const weir_coder *coder, float *x, size_t count,
   return WEIR_OK;
 }
 
-weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, int rank,
-                              uint32_t draw, float *error, void *out, size_t *bytes) {
+static weir_coder_part part_of(const weir_coder *coder, weir_chunk chunk, int rank, uint32_t draw) {
   const size_t block = block_of(coder);
+  return (weir_coder_part){.at = chunk.begin,
+                           .count = chunk.count,
+                           .block = block,
+                           .each = message_of(coder, block),
+                           .bytes = weir_coder_bound(coder, chunk.count),
+                           .seed = coder->seed,
+                           .rank = (uint64_t)rank,
+                           .draw = draw};
+}
+
+uint64_t weir_coder_draws(const weir_coder_part *part, size_t block_at) {
+  const uint64_t words[4] = {part->seed, part->rank, part->draw, block_at};
+  return weir_hash(WEIR_HASH_INIT, words, sizeof words);
+}
+
+weir_status weir_coder_await(const weir_coder *coder) {
+  return coder->ops != NULL ? coder->ops->await(coder->user) : WEIR_OK;
+}
+
+weir_status weir_coder_encode(const weir_coder *coder, float *x, float *error, weir_chunk chunk,
+                              int rank, uint32_t draw, void *out, size_t *bytes) {
+  const weir_coder_part part = part_of(coder, chunk, rank, draw);
+  *bytes = part.bytes;
+  if (chunk.count == 0) return WEIR_OK;
+  if (coder->ops != NULL) return coder->ops->encode(coder->user, &part, out);
   *bytes = 0;
-  for (size_t at = 0; at < count; at += block) {
-    const uint64_t words[4] = {coder->seed, (uint64_t)rank, draw, at};
+  for (size_t at = 0; at < part.count; at += part.block) {
+    const size_t left = part.count - at;
     size_t length = 0;
-    const weir_status status = encode_block(coder, x + at, count - at < block ? count - at : block,
-                                            weir_hash(WEIR_HASH_INIT, words, sizeof words),
-                                            error + at, (unsigned char *)out + *bytes, &length);
+    const weir_status status =
+        encode_block(coder, x + chunk.begin + at, left < part.block ? left : part.block,
+                     weir_coder_draws(&part, at), error + chunk.begin + at,
+                     (unsigned char *)out + *bytes, &length);
     if (status != WEIR_OK) return status;
     *bytes += length;
   }
@@ -198,10 +241,30 @@ static weir_status decode_block(const weir_coder *coder, const unsigned char *me
   return coder->codec->decode(coder->context, message, message_of(coder, count), &layout, x, how);
 }
 
+/* All of it is looked at here: who has the values finds nothing wrong with it. */
+static weir_status hand_on(weir_comm *comm, const weir_coder *coder, int peer, const void *message,
+                           weir_chunk chunk, weir_decoding how) {
+  const weir_coder_part part = part_of(coder, chunk, peer, 0);
+  double peak;
+  for (size_t at = 0; at < part.count; at += part.block) {
+    const size_t left = part.count - at, count = left < part.block ? left : part.block;
+    const size_t offset[2] = {0, count};
+    const weir_layout layout = {1, offset};
+    const weir_status status =
+        coder->codec->check((const unsigned char *)message + at / part.block * part.each,
+                            message_of(coder, count), &layout, &peak);
+    if (status != WEIR_OK) return weir_comm_refuse(comm, peer, status);
+  }
+  if (part.count == 0) return WEIR_OK;
+  return coder->ops->decode(coder->user, &part, message, how == WEIR_DECODE_ADD);
+}
+
 /* The last block first: in its own place a message is never longer than the values before it. */
 weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer,
-                              const void *message, float *x, size_t count, weir_decoding how) {
-  const size_t block = block_of(coder), each = message_of(coder, block);
+                              const void *message, float *x, weir_chunk chunk, weir_decoding how) {
+  if (coder->ops != NULL) return hand_on(comm, coder, peer, message, chunk, how);
+  const size_t block = block_of(coder), each = message_of(coder, block), count = chunk.count;
+  x += count > 0 ? chunk.begin : 0;
   const bool in_place = message == (const void *)x;
   void *copy = NULL;
   weir_status status = WEIR_OK;

@@ -26,8 +26,9 @@ static unsigned char *message_of(const ring *r, int c) {
 
 static weir_status encode(ring *r, int c, uint32_t draw, size_t *bytes) {
   const weir_chunk chunk = chunk_of(r, c);
-  return weir_coder_encode(r->coder, r->x + chunk.begin, chunk.count, r->rank, draw,
-                           r->error + chunk.begin, message_of(r, c), bytes);
+  const weir_status status =
+      weir_coder_encode(r->coder, r->x, r->error, chunk, r->rank, draw, message_of(r, c), bytes);
+  return status == WEIR_OK ? weir_coder_await(r->coder) : status;
 }
 
 /* A chunk that comes in is encoded next: until then its part of error[] is free. */
@@ -44,8 +45,7 @@ static weir_status reduce_scatter(ring *r) {
     weir_recv recv = {r->left, room, weir_coder_bound(r->coder, in.count), (uint32_t)hop, 0};
     if (status == WEIR_OK) status = weir_comm_exchange(r->comm, &send, 1, &recv, 1);
     if (status == WEIR_OK)
-      status = weir_coder_decode(r->comm, r->coder, r->left, room, r->x + in.begin, in.count,
-                                 WEIR_DECODE_ADD);
+      status = weir_coder_decode(r->comm, r->coder, r->left, room, r->x, in, WEIR_DECODE_ADD);
   }
   return status;
 }
@@ -70,9 +70,8 @@ static weir_status all_gather(ring *r) {
     status = weir_comm_exchange(r->comm, send, messages, recv, messages);
   }
   for (int c = 0; c < r->size && status == WEIR_OK; c++)
-    status =
-        weir_coder_decode(r->comm, r->coder, r->left, message_of(r, c), r->x + chunk_of(r, c).begin,
-                          chunk_of(r, c).count, WEIR_DECODE_STORE);
+    status = weir_coder_decode(r->comm, r->coder, r->left, message_of(r, c), r->x, chunk_of(r, c),
+                               WEIR_DECODE_STORE);
   return status;
 }
 
@@ -82,14 +81,15 @@ weir_status weir_compressed_ring(weir_comm *comm, const weir_coder *coder, float
   ring r = {.comm = comm, .coder = coder, .x = x, .error = error, .n = n, .headers = headers};
   r.rank = weir_comm_rank(comm);
   r.size = weir_comm_size(comm);
-  if (status == WEIR_OK && r.size == 1 && n > 0) memset(error, 0, n * sizeof *error);
+  if (status == WEIR_OK && r.size == 1) return weir_coder_alone(coder, error, n);
   if (status != WEIR_OK || r.size == 1) return status;
   r.right = (r.rank + 1) % r.size;
   r.left = (r.rank + r.size - 1) % r.size;
   const size_t most = chunk_of(&r, 0).count, least = chunk_of(&r, r.size - 1).count;
   r.stride = weir_coder_bound(coder, most);
-  void *small = NULL;
-  if (!weir_coder_fits(coder, 1, least, least) || !weir_coder_fits(coder, 1, most, most))
+  void *small = coder->room;
+  if (coder->ops == NULL &&
+      (!weir_coder_fits(coder, 1, least, least) || !weir_coder_fits(coder, 1, most, most)))
     status = weir_comm_scratch(comm, WEIR_SCRATCH_A, ((size_t)r.size + 1) * r.stride + 1, &small);
   if (status != WEIR_OK) return status;
   r.small = small;

@@ -56,9 +56,10 @@ int weir_sra_parts(const weir_coder *coder, size_t n, int ranks, bool *small) {
 
 static weir_status prepare(sra *s) {
   bool is_small = false;
-  s->parts = weir_sra_parts(s->coder, s->n, s->size, &is_small);
+  s->parts = weir_sra_parts(s->coder, s->n, s->size, &is_small); /* on all ranks as many */
+  s->small = s->coder->room;
   s->stride = weir_coder_bound(s->coder, share_of(s, 0).count);
-  if (!is_small) return WEIR_OK;
+  if (!is_small || s->coder->ops != NULL) return WEIR_OK;
   void *small = NULL;
   const weir_status status =
       weir_comm_scratch(s->comm, WEIR_SCRATCH_A, 2 * (size_t)s->size * s->stride + 1, &small);
@@ -68,8 +69,7 @@ static weir_status prepare(sra *s) {
 
 static weir_status encode(sra *s, int r, int part, uint32_t draw, size_t *bytes) {
   const weir_chunk c = part_of(s, r, part);
-  return weir_coder_encode(s->coder, s->x + c.begin, c.count, s->rank, draw, s->error + c.begin,
-                           out_of(s, r, part), bytes);
+  return weir_coder_encode(s->coder, s->x, s->error, c, s->rank, draw, out_of(s, r, part), bytes);
 }
 
 /* Straight from everybody to everybody.  Others' values are added to one's own, which has not been
@@ -88,11 +88,12 @@ static weir_status scatter(sra *s, int part) {
                                  (uint32_t)part, 0};
     status = encode(s, to, part, (uint32_t)(to * 2 + part), &send[messages].bytes);
   }
+  if (status == WEIR_OK) status = weir_coder_await(s->coder);
   if (status == WEIR_OK) status = weir_comm_exchange(s->comm, send, messages, recv, messages);
   for (int r = 0; r < s->size && status == WEIR_OK; r++)
     if (r != s->rank)
-      status = weir_coder_decode(s->comm, s->coder, r, in_of(s, r, part), s->x + own.begin,
-                                 own.count, WEIR_DECODE_ADD);
+      status =
+          weir_coder_decode(s->comm, s->coder, r, in_of(s, r, part), s->x, own, WEIR_DECODE_ADD);
   return status;
 }
 
@@ -129,11 +130,11 @@ static weir_status pass_round(sra *s, const void *mine, weir_headers *headers) {
 static weir_status gather(sra *s, weir_headers *headers) {
   unsigned char *const mine = sum_of(s, s->rank);
   const weir_chunk own = share_of(s, s->rank);
-  float *const x = s->x + own.begin;
-  void *const out = s->small ? (void *)mine : (void *)x;
+  void *const out = s->small ? (void *)mine : (void *)(s->x + own.begin);
   size_t bytes = 0;
-  weir_status status = weir_coder_encode(s->coder, x, own.count, s->rank, 2 * (uint32_t)s->size,
-                                         s->error + own.begin, out, &bytes);
+  weir_status status =
+      weir_coder_encode(s->coder, s->x, s->error, own, s->rank, 2 * (uint32_t)s->size, out, &bytes);
+  if (status == WEIR_OK) status = weir_coder_await(s->coder);
   if (status != WEIR_OK) return status;
   if (out != mine) memmove(mine, out, bytes);
   status = pass_round(s, mine, headers);
@@ -141,8 +142,7 @@ static weir_status gather(sra *s, weir_headers *headers) {
     const weir_chunk c = share_of(s, r);
     void *message = sum_of(s, r);
     if (!s->small) message = memmove(s->x + c.begin, message, weir_coder_bound(s->coder, c.count));
-    status = weir_coder_decode(s->comm, s->coder, r, message, s->x + c.begin, c.count,
-                               WEIR_DECODE_STORE);
+    status = weir_coder_decode(s->comm, s->coder, r, message, s->x, c, WEIR_DECODE_STORE);
   }
   return status;
 }
@@ -153,7 +153,7 @@ weir_status weir_compressed_sra(weir_comm *comm, const weir_coder *coder, float 
   s.rank = weir_comm_rank(comm);
   s.size = weir_comm_size(comm);
   weir_status status = weir_comm_begin(comm, headers);
-  if (status == WEIR_OK && s.size == 1 && n > 0) memset(error, 0, n * sizeof *error);
+  if (status == WEIR_OK && s.size == 1) return weir_coder_alone(coder, error, n);
   if (status != WEIR_OK || s.size == 1) return status;
   status = prepare(&s);
   for (int part = 0; part < s.parts && status == WEIR_OK; part++) status = scatter(&s, part);

@@ -34,17 +34,21 @@ static weir_status take(tree *t, void *to, int peer, uint32_t hop, int first_hea
 }
 
 static weir_status reduce(tree *t) {
+  const weir_chunk all = {0, t->n};
   weir_status status = WEIR_OK;
   for (int k = 0; k < t->level && status == WEIR_OK; k++) {
     const int child = weir_binomial_child(t->rank, t->size, k);
     if (child < 0) break;
+    if (k > 0) status = weir_coder_await(t->coder); /* the room is free again */
+    if (status != WEIR_OK) break;
     status = take(t, t->room, child, 2 * (uint32_t)k, child, weir_binomial_subtree(child, t->size));
     if (status == WEIR_OK)
-      status = weir_coder_decode(t->comm, t->coder, child, t->room, t->x, t->n, WEIR_DECODE_ADD);
+      status = weir_coder_decode(t->comm, t->coder, child, t->room, t->x, all, WEIR_DECODE_ADD);
   }
   size_t bytes = 0;
   if (status == WEIR_OK)
-    status = weir_coder_encode(t->coder, t->x, t->n, t->rank, 0, t->error, t->message, &bytes);
+    status = weir_coder_encode(t->coder, t->x, t->error, all, t->rank, 0, t->message, &bytes);
+  if (status == WEIR_OK) status = weir_coder_await(t->coder);
   if (status != WEIR_OK || t->rank == 0) return status;
   return hand(t, weir_binomial_parent(t->rank, t->size), 2 * (uint32_t)t->level, t->rank,
               weir_binomial_subtree(t->rank, t->size));
@@ -60,7 +64,8 @@ static weir_status broadcast(tree *t) {
     if (child >= 0) status = hand(t, child, down + 2 * (uint32_t)k, 0, t->size);
   }
   if (status != WEIR_OK) return status;
-  return weir_coder_decode(t->comm, t->coder, parent, t->message, t->x, t->n, WEIR_DECODE_STORE);
+  return weir_coder_decode(t->comm, t->coder, parent, t->message, t->x, (weir_chunk){0, t->n},
+                           WEIR_DECODE_STORE);
 }
 
 weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
@@ -69,14 +74,16 @@ weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float
   tree t = {.comm = comm, .coder = coder, .x = x, .error = error, .n = n, .headers = headers};
   t.rank = weir_comm_rank(comm);
   t.size = weir_comm_size(comm);
-  if (status == WEIR_OK && t.size == 1 && n > 0) memset(error, 0, n * sizeof *error);
+  if (status == WEIR_OK && t.size == 1) return weir_coder_alone(coder, error, n);
   if (status != WEIR_OK || t.size == 1) return status;
   t.level = weir_binomial_level(t.rank, t.size);
   t.bytes = weir_coder_bound(coder, n);
   t.message = x;
   t.room = error;
-  if (!weir_coder_fits(coder, 1, n, n)) {
-    status = weir_comm_scratch(comm, WEIR_SCRATCH_A, 2 * t.bytes + 1, &t.message);
+  if (coder->ops != NULL || !weir_coder_fits(coder, 1, n, n)) {
+    t.message = coder->room;
+    if (coder->ops == NULL)
+      status = weir_comm_scratch(comm, WEIR_SCRATCH_A, 2 * t.bytes + 1, &t.message);
     if (status != WEIR_OK) return status;
     t.room = (unsigned char *)t.message + t.bytes;
   }

@@ -28,10 +28,36 @@ typedef struct hitopk {
   weir_hitopk_told told;
 } hitopk;
 
-static size_t kept(const hitopk *h, size_t count) {
+static size_t kept_of(const weir_codec *codec, double cr, size_t count) {
   const size_t offset[2] = {0, count};
   const weir_layout layout = {1, offset};
-  return count > 0 ? h->codec->kept(&layout, h->cr) : 0;
+  return count > 0 ? codec->kept(&layout, cr) : 0;
+}
+
+static size_t kept(const hitopk *h, size_t count) { return kept_of(h->codec, h->cr, count); }
+
+static int ranks_inside(const weir_comm *comm) {
+  return weir_comm_levelled(comm) ? weir_comm_size(comm) / weir_comm_hosts(comm) : 1;
+}
+
+size_t weir_hitopk_most(const weir_comm *comm, const weir_codec *codec, double cr, size_t n) {
+  const int inside = ranks_inside(comm);
+  size_t most = 0;
+  for (int p = 0; p < inside; p++) most += kept_of(codec, cr, weir_ring_chunk(n, inside, p).count);
+  return most;
+}
+
+size_t weir_hitopk_stride(const weir_comm *comm, const weir_codec *codec, double cr,
+                          weir_wire_format wire, size_t n) {
+  const size_t longest = weir_ring_chunk(n, ranks_inside(comm), 0).count;
+  return weir_wire_bound(longest, kept_of(codec, cr, longest), wire);
+}
+
+size_t weir_hitopk_room(const weir_comm *comm, const weir_codec *codec, double cr,
+                        weir_wire_format wire, size_t n) {
+  const size_t hosts = (size_t)weir_comm_hosts(comm), inside = (size_t)ranks_inside(comm),
+               stride = weir_hitopk_stride(comm, codec, cr, wire, n);
+  return hosts * stride + inside * hosts * (stride + sizeof(uint64_t));
 }
 
 /* Select from the share, take what is sent out of e, and encode.  Rounding stays behind too. */
@@ -40,7 +66,10 @@ static weir_status encode_own(hitopk *h, void *out, size_t *bytes) {
   const weir_layout layout = {1, offset};
   const size_t room = kept(h, h->share.count);
   float *const e = h->e + h->share.begin;
+  const weir_hitopk_away *away = h->told.away;
   void *memory = NULL;
+  if (away != NULL)
+    return away->select(away->user, h->share, e, out, h->stride, bytes, &h->told.share);
   weir_status status =
       weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (3 * room + 1) * sizeof(float), &memory);
   if (status != WEIR_OK) return status;
@@ -81,20 +110,50 @@ static weir_status malformed(const hitopk *h, int place) {
   return weir_fail(WEIR_E_PROTOCOL, "place %d of this machine sent lengths that do not fit", place);
 }
 
+/* For who has the velocity. */
+static void list_sent(hitopk *h, weir_chunk part, const uint32_t *index, size_t k) {
+  uint32_t *const to = h->told.sent + h->told.sent_count;
+  for (size_t i = 0; i < k; i++) to[i] = (uint32_t)part.begin + index[i];
+  h->told.sent_count += k;
+}
+
 /* What this machine has sent of a part of its sum was of all its ranks: the momentum of each is
  * stale there (kernels/decorate.h). */
 static weir_status mask(hitopk *h, weir_chunk part, const void *message, size_t bytes) {
   const size_t room = kept(h, part.count);
   void *memory = NULL;
   size_t k = 0;
-  if (h->velocity == NULL || room == 0) return WEIR_OK;
+  if ((h->velocity == NULL && h->told.sent == NULL) || room == 0) return WEIR_OK;
   weir_status status =
       weir_comm_scratch(h->comm, WEIR_SCRATCH_B, 2 * room * sizeof(float), &memory);
   if (status != WEIR_OK) return status;
   uint32_t *const index = memory;
   status = weir_wire_decode(message, bytes, part.count, index, (float *)memory + room, room, &k);
-  if (status == WEIR_OK) weir_scatter_zero(h->velocity + part.begin, index, k);
+  if (status == WEIR_OK && h->velocity != NULL)
+    weir_scatter_zero(h->velocity + part.begin, index, k);
+  if (status == WEIR_OK && h->told.sent != NULL) list_sent(h, part, index, k);
   return status;
+}
+
+/* One of them. */
+static weir_status add_message(hitopk *h, weir_chunk part, const void *message, size_t bytes,
+                               bool *good) {
+  const weir_hitopk_away *away = h->told.away;
+  double peak;
+  *good = true;
+  if (away == NULL) {
+    const weir_status status =
+        weir_wire_decode_add(NULL, message, bytes, part.count, h->sum + part.begin);
+    *good = status == WEIR_OK;
+    return status;
+  }
+  const weir_status status = weir_wire_check(NULL, message, bytes, part.count, &peak);
+  *good = status == WEIR_OK;
+  return *good ? away->add(away->user, part, message, bytes) : status;
+}
+
+static void begin_sum(hitopk *h) {
+  if (h->told.away == NULL) memset(h->sum, 0, h->n * sizeof *h->sum);
 }
 
 /* Add a place's messages to its part of the sum, in the order of machines. */
@@ -107,8 +166,9 @@ static weir_status add_block(hitopk *h, int place, const unsigned char *block, s
     memcpy(&length, block + at, sizeof length);
     at += sizeof length;
     if (length > bytes - at) return malformed(h, place);
-    weir_status status =
-        weir_wire_decode_add(NULL, block + at, (size_t)length, part.count, h->sum + part.begin);
+    bool good;
+    weir_status status = add_message(h, part, block + at, (size_t)length, &good);
+    if (good && status != WEIR_OK) return status;
     if (status == WEIR_OK && m == h->host) status = mask(h, part, block + at, (size_t)length);
     if (status != WEIR_OK) {
       (void)malformed(h, place);
@@ -129,10 +189,11 @@ static weir_status blame(const hitopk *h, int host) {
 /* Without others inside: the machines' messages are all there are. */
 static weir_status add_column(hitopk *h, const size_t *bytes) {
   weir_status status = WEIR_OK;
-  memset(h->sum, 0, h->n * sizeof *h->sum);
+  begin_sum(h);
   for (int m = 0; m < h->hosts && status == WEIR_OK; m++) {
-    status = weir_wire_decode_add(NULL, h->column + (size_t)m * h->stride, bytes[m], h->n, h->sum);
-    if (status != WEIR_OK) status = blame(h, m);
+    bool good;
+    status = add_message(h, h->share, h->column + (size_t)m * h->stride, bytes[m], &good);
+    if (!good) status = blame(h, m);
   }
   if (status == WEIR_OK)
     status = mask(h, h->share, h->column + (size_t)h->host * h->stride, bytes[h->host]);
@@ -145,19 +206,21 @@ static weir_status prepare(hitopk *h) {
   h->stride = weir_wire_bound(longest, kept(h, longest), h->wire);
   h->spread = hosts * (h->stride + sizeof(uint64_t));
   const size_t lengths = (inside + hosts) * sizeof(size_t), column = hosts * h->stride;
+  const weir_hitopk_away *away = h->told.away;
+  const size_t messages = column + inside * h->spread;
   void *memory = NULL;
   const weir_status status =
-      weir_comm_scratch(h->comm, WEIR_SCRATCH_A, lengths + column + inside * h->spread, &memory);
+      weir_comm_scratch(h->comm, WEIR_SCRATCH_A, lengths + (away ? 0 : messages), &memory);
   if (status != WEIR_OK) return status;
   h->bytes = memory;
-  h->column = (unsigned char *)memory + lengths;
+  h->column = away ? away->room : (unsigned char *)memory + lengths;
   h->blocks = h->column + column;
   return WEIR_OK;
 }
 
 /* What the other ranks of this machine now hold is no longer this rank's. */
 static void hand_over(hitopk *h) {
-  if (h->n == 0) return;
+  if (h->n == 0 || h->told.away != NULL) return;
   memset(h->e, 0, h->share.begin * sizeof *h->e);
   const size_t end = h->share.begin + h->share.count;
   memset(h->e + end, 0, (h->n - end) * sizeof *h->e);
@@ -166,7 +229,7 @@ static void hand_over(hitopk *h) {
 static weir_status gather_inside(hitopk *h, const size_t *lengths) {
   h->bytes[h->place] = pack(h, h->column, lengths, h->blocks + (size_t)h->place * h->spread);
   weir_status status = weir_allgather(h->inner, h->blocks, h->spread, h->bytes, NULL);
-  memset(h->sum, 0, h->n * sizeof *h->sum);
+  begin_sum(h);
   for (int p = 0; p < h->inside && status == WEIR_OK; p++)
     status = add_block(h, p, h->blocks + (size_t)p * h->spread, h->bytes[p]);
   return status;
@@ -215,18 +278,20 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
                         float *sum, weir_hitopk_told *told, weir_headers *headers) {
   if (!codec->select) return weir_fail(WEIR_E_INVALID, "codec %s selects nothing", codec->name);
   weir_status status = weir_comm_begin(comm, headers);
-  hitopk h = {.comm = comm,
-              .codec = codec,
-              .context = context,
-              .cr = cr,
-              .wire = wire,
-              .n = n,
-              .inside = 1,
-              .hosts = weir_comm_size(comm),
-              .e = e,
-              .sum = sum,
-              .velocity = velocity,
-              .host = weir_comm_rank(comm)};
+  hitopk h = {
+      .comm = comm,
+      .codec = codec,
+      .context = context,
+      .cr = cr,
+      .wire = wire,
+      .n = n,
+      .inside = 1,
+      .hosts = weir_comm_size(comm),
+      .e = e,
+      .sum = sum,
+      .velocity = velocity,
+      .host = weir_comm_rank(comm),
+      .told = {.sent = told != NULL ? told->sent : NULL, .away = told != NULL ? told->away : NULL}};
   if (status == WEIR_OK && comm->hosts.even && h.hosts > 1) {
     status = weir_comm_levels(comm);
     h.inner = comm->hosts.inner;
@@ -244,8 +309,8 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
   h.share = weir_ring_chunk(n, h.inside, h.place);
   if (h.share.count > 0) weir_hold_finite(e + h.share.begin, h.share.count);
   if (status == WEIR_OK) status = exchange(&h);
+  if (told != NULL) *told = h.told;
   if (status != WEIR_OK) return status;
-  if (told) *told = h.told;
   return weir_comm_gather_headers(comm, headers);
 }
 

@@ -10,10 +10,11 @@ weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept,
 
 /* Of a plan: what is no whole number of bits gives 0 of them, which is refused. */
 template <bool L2, bool NEAREST>
-static weir_qsgd_options options_of(double cr) {
+static weir_qsgd_options options_of(const weir_cuda *cuda, double cr) {
   double bits = cr * 32.0;
   bool whole = bits >= 2.0 && bits <= 8.0 && bits == floor(bits);
-  return weir_qsgd_options{whole ? (unsigned)bits : 0, 128, NEAREST, L2};
+  uint32_t bucket = cuda->bucket_log2 == 0 ? 128 : 1U << cuda->bucket_log2;
+  return weir_qsgd_options{whole ? (unsigned)bits : 0, bucket, NEAREST, L2};
 }
 
 template <bool L2, bool NEAREST>
@@ -21,14 +22,14 @@ static weir_status qsgd_encode(weir_cuda *cuda, const weir_feed &feed, const wei
                                double cr, uint64_t seed, void *out, size_t capacity,
                                size_t *bytes) {
   return weir_cuda_qsgd_feed(cuda, feed, layout->offset[layout->tensors],
-                             options_of<L2, NEAREST>(cr), seed, out, capacity, bytes);
+                             options_of<L2, NEAREST>(cuda, cr), seed, out, capacity, bytes);
 }
 
 template <bool L2, bool NEAREST>
 static weir_status qsgd_decode(weir_cuda *cuda, const weir_intake &in, const weir_layout *layout,
                                double cr) {
   return weir_cuda_qsgd_take(cuda, in, layout->offset[layout->tensors],
-                             options_of<L2, NEAREST>(cr));
+                             options_of<L2, NEAREST>(cuda, cr));
 }
 
 /* --- the table ------------------------------------------------------------------------------- */
@@ -147,6 +148,18 @@ weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda
   *bytes = 0;
   if (given != (fed->r == NULL) || lost == NULL)
     return weir_fail(WEIR_E_INVALID, "a gradient without a residual, or the other way round");
+  weir_status status = weir_cuda_ready(cuda, layout->offset[layout->tensors], 0);
+  return status == WEIR_OK ? encode(cuda, codec, feed, layout, cr, seed, out, capacity, bytes)
+                           : status;
+}
+
+weir_status weir_cuda_encode_off(weir_cuda *cuda, uint32_t codec, const float *x,
+                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                 size_t capacity, size_t *bytes, float *left, weir_moments *lost) {
+  const weir_feed feed = {x, NULL, left, NULL, lost};
+  *bytes = 0;
+  if (codec < WEIR_CODEC_COUNT && weir_codecs[codec]->by_tensor)
+    return weir_fail(WEIR_E_UNSUPPORTED, "codec %u takes what is lost off e in its place", codec);
   weir_status status = weir_cuda_ready(cuda, layout->offset[layout->tensors], 0);
   return status == WEIR_OK ? encode(cuda, codec, feed, layout, cr, seed, out, capacity, bytes)
                            : status;

@@ -108,6 +108,13 @@ weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *messag
 weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
                                 size_t capacity, size_t *bytes, weir_moments *lost);
+/* The message of x as weir_cuda_encode's; what it loses is stored at `left` (x itself or no part of
+ * it), and *lost as above.  Of encoders that do not tell tensors apart.  Reserve n. */
+weir_status weir_cuda_encode_off(weir_cuda *cuda, uint32_t codec, const float *x,
+                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                 size_t capacity, size_t *bytes, float *left, weir_moments *lost);
+/* weir_hold_finite: what is larger than the largest float, of either sign, becomes that. */
+weir_status weir_cuda_hold_finite(weir_cuda *cuda, float *x, size_t n);
 /* to = share times the sum of what messages decode to, in their order; they have the same length
  * and lie `pitch` bytes apart.  *overflow, device memory, becomes 1 where something is not finite,
  * and is left otherwise; NULL: not wanted.  Malformed, any of them: as in weir_cuda_decode. */

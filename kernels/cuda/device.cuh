@@ -50,6 +50,7 @@ struct weir_cuda {
   void *scan;                 /* scratch of weir_cuda_scan */
   uint32_t *read_index;       /* of a message that is read (wire_read.cu) */
   weir_cuda_tensors *tensors; /* NULL before weir_cuda_reserve_tensors */
+  uint8_t bucket_log2;        /* of qsgd's messages, as in plans; 0: 128 elements share a scale */
 };
 
 /* WEIR_OK, or WEIR_E_INTERNAL with the driver's own words. */

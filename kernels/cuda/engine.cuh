@@ -1,6 +1,6 @@
 /* What the files of the engine's device share (kernels/device.h): engine.cu has its life and
  * memory, engine_room.cu room for buckets, engine_step.cu what is queued in a step, and what goes
- * along with that engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and engine_norm.cu
+ * along with that engine_parts.cu (sums of messages), engine_share.cu (HiTopKComm), engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and engine_norm.cu
  * (clipping). */
 #ifndef WEIR_KERNELS_CUDA_ENGINE_CUH
 #define WEIR_KERNELS_CUDA_ENGINE_CUH
@@ -89,6 +89,26 @@ weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t
                               float *value);
 weir_status weir_device_settle(weir_device *device, size_t bucket, const float *error,
                                const float *value);
+weir_status weir_device_encode(weir_device *device, size_t bucket, const weir_device_part *part,
+                               void *to);
+weir_status weir_device_add(weir_device *device, size_t bucket, const weir_device_part *part,
+                            const void *from, bool add);
+weir_status weir_device_drop(weir_device *device, size_t bucket);
+weir_status weir_device_arrive(weir_device *device);
+/* What is lost of a bucket, for finish. */
+weir_status weir_device_lost(weir_device *device, size_t bucket);
+weir_status weir_device_pick(weir_device *device, size_t bucket, size_t at, size_t count, size_t k,
+                             const float *x, void *message, const weir_device_told **told);
+weir_status weir_device_take(weir_device *device, size_t bucket, size_t at, size_t count,
+                             const void *message, size_t bytes);
+/* The bucket's codec selects `kept` elements of e, which fed and layout name, and what they take is
+ * encoded as the bucket's message. */
+weir_status weir_device_select(weir_device_unit *unit, weir_cuda *cuda, const weir_cuda_fed *fed,
+                               const weir_layout *layout, size_t kept, uint64_t seed);
+/* The message and what is told go to page-locked memory; bytes 0: as long as is told. */
+weir_status weir_device_ship(weir_device *device, size_t bucket, weir_cuda *cuda, size_t bytes,
+                             void *message);
+weir_status weir_device_stale(weir_device *device, size_t bucket, const uint32_t *index, size_t k);
 weir_status weir_device_store(weir_device *device, size_t bucket, const float *next,
                               const float *sum);
 weir_status weir_device_project_back(weir_device *device, size_t bucket, float *values);

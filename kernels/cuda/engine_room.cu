@@ -34,6 +34,7 @@ static weir_status reserve_contexts(weir_device_unit *unit, const weir_device_bu
   size_t kept = bucket->kind == WEIR_DEVICE_THIN ? 0 : bucket->kept;
   const bool by_tensor = weir_codecs[bucket->codec]->by_tensor;
   size_t k = kept + 1 < bucket->n ? kept + 1 : bucket->n;
+  unit->near->bucket_log2 = unit->far->bucket_log2 = bucket->bucket_log2;
   weir_status status = weir_cuda_reserve(unit->near, bucket->n, k);
   if (status == WEIR_OK) status = weir_cuda_reserve(unit->far, bucket->n, k);
   if (status == WEIR_OK && by_tensor)
@@ -57,7 +58,9 @@ static size_t lay_out(weir_device *device, unsigned char *block, const weir_devi
   for (size_t k = 0; k < count; k++) {
     const weir_device_bucket *bucket = &buckets[k];
     bool gathers = bucket->kind == WEIR_DEVICE_SELECT || bucket->kind == WEIR_DEVICE_ENCODE;
-    bool sends = gathers || bucket->kind == WEIR_DEVICE_LIST;
+    bool parts = bucket->kind == WEIR_DEVICE_PARTS;
+    bool share = bucket->kind == WEIR_DEVICE_SHARE;
+    bool sends = gathers || parts || share || bucket->kind == WEIR_DEVICE_LIST;
     size_t indices = bucket->kind == WEIR_DEVICE_THIN ? 0 : bucket->kept;
     weir_device_unit unit = block != NULL ? device->unit[k] : weir_device_unit();
     unit.bucket = *bucket;
@@ -68,7 +71,7 @@ static size_t lay_out(weir_device *device, unsigned char *block, const weir_devi
     unit.value = part<float>(block, &at, bucket->kept);
     unit.error = part<float>(block, &at, indices);
     unit.out = part<unsigned char>(block, &at, sends ? bucket->stride : 0);
-    size_t all = gathers ? ranks * (bucket->stride + 16) : 0;
+    size_t all = gathers ? ranks * (bucket->stride + 16) : parts || share ? bucket->stride : 0;
     most = all > most ? all : most;
     if (block != NULL) device->unit[k] = unit;
   }

@@ -92,30 +92,36 @@ static weir_status in_one_piece(weir_device *device, weir_device_unit *unit, flo
 
 /* --- compressing ----------------------------------------------------------------------------- */
 
-/* From e = g + r, or where a histogram of e is wanted first, from e. */
-static weir_status select_from(weir_device *device, weir_device_unit *unit,
-                               const weir_cuda_fed *fed, uint64_t seed) {
+weir_status weir_device_select(weir_device_unit *unit, weir_cuda *cuda, const weir_cuda_fed *fed,
+                               const weir_layout *layout, size_t kept, uint64_t seed) {
   const weir_device_bucket *bucket = &unit->bucket;
-  weir_cuda *cuda = unit->near;
-  float *e = device->e + bucket->at;
-  size_t k = 0;
+  size_t n = layout->offset[layout->tensors], k = 0;
   bool rounds = bucket->wire >= WEIR_WIRE_AUTO_BF16;
-  weir_status status = weir_cuda_select(cuda, bucket->codec, fed, &bucket->layout, bucket->cr, seed,
-                                        unit->index, unit->value, bucket->kept, &k);
+  weir_status status = weir_cuda_select(cuda, bucket->codec, fed, layout, bucket->cr, seed,
+                                        unit->index, unit->value, kept, &k);
   if (status == WEIR_OK && fed->g == NULL && k > 0)
-    status = weir_cuda_gather(cuda, e, bucket->n, unit->index, k, unit->value, true);
+    status = weir_cuda_gather(cuda, fed->e, n, unit->index, k, unit->value, true);
   if (status == WEIR_OK) status = weir_cuda_squares(cuda, unit->value, k, &unit->told->other);
   if (status == WEIR_OK && rounds)
     status = weir_cuda_clear(cuda, unit->error, k * sizeof *unit->error);
   if (status == WEIR_OK) {
-    status =
-        weir_cuda_wire_encode(cuda, bucket->n, unit->index, unit->value, k, bucket->wire, unit->out,
-                              bucket->stride, &unit->told->bytes, rounds ? unit->error : NULL);
+    status = weir_cuda_wire_encode(cuda, n, unit->index, unit->value, k, bucket->wire, unit->out,
+                                   bucket->stride, &unit->told->bytes, rounds ? unit->error : NULL);
   }
   /* What 16 bits lose of a value stays behind. */
-  if (status == WEIR_OK && rounds && k > 0)
-    status = weir_cuda_scatter_add(cuda, e, bucket->n, unit->index, unit->error, k);
-  return status == WEIR_OK ? weir_device_mask(device, unit, cuda, unit->index, k) : status;
+  return status == WEIR_OK && rounds && k > 0
+             ? weir_cuda_scatter_add(cuda, fed->e, n, unit->index, unit->error, k)
+             : status;
+}
+
+/* From e = g + r, or where a histogram of e is wanted first, from e. */
+static weir_status select_from(weir_device *device, weir_device_unit *unit,
+                               const weir_cuda_fed *fed, uint64_t seed) {
+  const weir_device_bucket *bucket = &unit->bucket;
+  weir_status status =
+      weir_device_select(unit, unit->near, fed, &bucket->layout, bucket->kept, seed);
+  return status == WEIR_OK ? weir_device_mask(device, unit, unit->near, unit->index, bucket->kept)
+                           : status;
 }
 
 static weir_status encode(weir_device_unit *unit, const weir_cuda_fed *fed, uint64_t seed,
@@ -138,9 +144,8 @@ static weir_status list(weir_device *device, weir_device_unit *unit) {
              : status;
 }
 
-static weir_status histogram(weir_device *device, weir_device_unit *unit, void *to) {
-  weir_status status =
-      weir_cuda_gain_histogram(unit->near, device->e + unit->bucket.at, unit->bucket.n, unit->bins);
+static weir_status histogram(weir_device_unit *unit, const float *e, void *to) {
+  weir_status status = weir_cuda_gain_histogram(unit->near, e, unit->bucket.n, unit->bins);
   return status == WEIR_OK ? weir_cuda_copy(unit->near, to, unit->bins, WEIR_DEVICE_BINS) : status;
 }
 
@@ -151,17 +156,29 @@ static weir_status prepare(weir_device *device, weir_device_unit *unit, const we
     case WEIR_DEVICE_ENCODE: return encode(unit, fed, task->seed, bytes);
     case WEIR_DEVICE_LIST: return task->message != NULL ? list(device, unit) : WEIR_OK;
     case WEIR_DEVICE_WHOLE:
+    case WEIR_DEVICE_SHARE:
       return weir_cuda_copy(unit->near, task->values, fed->e, unit->bucket.n * sizeof(float));
     case WEIR_DEVICE_THIN: return weir_device_project(device, unit, task->values);
     default: return WEIR_OK;
   }
 }
 
+weir_status weir_device_ship(weir_device *device, size_t bucket, weir_cuda *cuda, size_t bytes,
+                             void *message) {
+  const weir_device_unit *unit = &device->unit[bucket];
+  size_t words = message != NULL ? unit->bucket.stride / sizeof(uint32_t) : 1;
+  return weir_cuda_launch(cuda, "shipping", weir_cuda_grid(cuda, words, 4 * WEIR_CUDA_BLOCK),
+                          WEIR_CUDA_BLOCK, ship, unit->told, (uint64_t)bytes,
+                          (const uint32_t *)unit->out, (uint32_t *)message,
+                          &device->told_host[bucket], cuda->fault);
+}
+
 weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_device_task *task) {
   weir_device_unit *unit = &device->unit[bucket];
   weir_cuda *cuda = unit->near;
   size_t at = unit->bucket.at, bytes = 0;
-  weir_cuda_fed fed = {NULL, device->residual + at, device->e + at, &unit->told->moments};
+  float *e = unit->bucket.kind == WEIR_DEVICE_PARTS ? device->sum : device->e;
+  weir_cuda_fed fed = {NULL, device->residual + at, e + at, &unit->told->moments};
   device->verdict[bucket] = weir_verdict{0, 0};
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) status = in_one_piece(device, unit, task->g, &fed.g);
@@ -179,15 +196,9 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
     fed.g = fed.r = NULL;
     fed.moments = NULL;
   }
-  if (status == WEIR_OK && task->bins != NULL) status = histogram(device, unit, task->bins);
+  if (status == WEIR_OK && task->bins != NULL) status = histogram(unit, fed.e, task->bins);
   if (status == WEIR_OK) status = prepare(device, unit, &fed, task, &bytes);
-  if (status == WEIR_OK) {
-    size_t words = task->message != NULL ? unit->bucket.stride / sizeof(uint32_t) : 1;
-    status = weir_cuda_launch(cuda, "shipping", weir_cuda_grid(cuda, words, 4 * WEIR_CUDA_BLOCK),
-                              WEIR_CUDA_BLOCK, ship, unit->told, (uint64_t)bytes,
-                              (const uint32_t *)unit->out, (uint32_t *)task->message,
-                              &device->told_host[bucket], cuda->fault);
-  }
+  if (status == WEIR_OK) status = weir_device_ship(device, bucket, cuda, bytes, task->message);
   return status == WEIR_OK ? weir_cuda_check(cudaEventRecord(unit->ready, cuda->stream), "an event")
                            : status;
 }
@@ -307,6 +318,8 @@ weir_status weir_device_publish(weir_device *device, size_t bucket, float *const
         weir_cuda_launch(cuda, "publishing", weir_cuda_grid(cuda, r.n, 4 * WEIR_CUDA_BLOCK),
                          WEIR_CUDA_BLOCK, publish, r.g, sum + r.at, r.n, share, unit->overflow);
   }
+  if (status == WEIR_OK && unit->bucket.kind == WEIR_DEVICE_PARTS)
+    status = weir_device_lost(device, bucket);
   return status == WEIR_OK ? weir_cuda_launch(cuda, "reporting", 1, 1, report, cuda->fault,
                                               unit->overflow, &device->verdict[bucket])
                            : status;

@@ -28,6 +28,15 @@ weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, con
                                     device->momentum);
 }
 
+weir_status weir_device_stale(weir_device *device, size_t bucket, const uint32_t *index, size_t k) {
+  weir_device_unit *unit = &device->unit[bucket];
+  if (k > unit->bucket.kept)
+    return weir_fail(WEIR_E_INTERNAL, "no room for %zu indices on the device", k);
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) status = weir_cuda_copy(unit->far, unit->index, index, k * sizeof *index);
+  return status == WEIR_OK ? weir_device_mask(device, unit, unit->far, unit->index, k) : status;
+}
+
 /* Momentum that was sent is stale. */
 weir_status weir_device_mask(weir_device *device, weir_device_unit *unit, weir_cuda *cuda,
                              const uint32_t *index, size_t k) {

@@ -79,6 +79,18 @@ static weir_status over_elements(weir_cuda *cuda, const char *what, size_t n, vo
                : WEIR_OK;
 }
 
+__global__ static void hold_finite(float *x, size_t n) {
+  WEIR_CUDA_EACH(i, n) {
+    float value = x[i];
+    if (value > FLT_MAX) x[i] = FLT_MAX;
+    if (value < -FLT_MAX) x[i] = -FLT_MAX;
+  }
+}
+
+weir_status weir_cuda_hold_finite(weir_cuda *cuda, float *x, size_t n) {
+  return over_elements(cuda, "holding", n, hold_finite, x, n);
+}
+
 weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out,
                                   float *error) {
   return over_elements(cuda, "bf16", n, bf16_encode, x, n, out, error);

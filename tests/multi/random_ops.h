@@ -113,7 +113,10 @@ static inline weir_status ops_reduce(random_ops *o, const drawn *d) {
 
 static inline weir_status ops_compressed(random_ops *o, const drawn *d) {
   const weir_compressed_row *row = &weir_compressed[d->row % WEIR_COMPRESSED_COUNT];
-  const weir_coder coder = {weir_codec_find(WEIR_CODEC_FP16), o->context, 0.5, d->shift, 0};
+  const weir_coder coder = {.codec = weir_codec_find(WEIR_CODEC_FP16),
+                            .context = o->context,
+                            .cr = 0.5,
+                            .seed = d->shift};
   ops_fill(o, d);
   const weir_status status = row->run(o->comm, &coder, o->x, d->n, o->error, NULL);
   return status == WEIR_OK ? ops_check(o, d, o->x, 0, d->n, row->name) : status;

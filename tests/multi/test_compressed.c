@@ -38,7 +38,7 @@ static weir_status run_once(weir_comm *comm, const job *j, weir_codec_context *c
   const weir_codec *codec = weir_codec_find(j->codec);
   if (selects(j))
     return weir_hitopk(comm, codec, context, j->cr, j->wire, x, NULL, j->n, sum, NULL, headers);
-  const weir_coder coder = {codec, context, j->cr, 99, 0};
+  const weir_coder coder = {.codec = codec, .context = context, .cr = j->cr, .seed = 99};
   return weir_compressed[j->row].run(comm, &coder, x, j->n, error, headers);
 }
 
@@ -352,8 +352,11 @@ static weir_status differing_body(weir_transport *t, void *user) {
   weir_status status = weir_codec_context_create(&context);
   if (status == WEIR_OK) status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
-  const weir_coder coder = {weir_codec_find(t->rank == 1 ? WEIR_CODEC_TERNGRAD : WEIR_CODEC_ONEBIT),
-                            context, t->rank == 1 ? 0.0625 : 0.03125, 1, 0};
+  const uint32_t codec = t->rank == 1 ? WEIR_CODEC_TERNGRAD : WEIR_CODEC_ONEBIT;
+  const weir_coder coder = {.codec = weir_codec_find(codec),
+                            .context = context,
+                            .cr = t->rank == 1 ? 0.0625 : 0.03125,
+                            .seed = 1};
   float x[300] = {1}, error[300] = {0};
   weir_comm_step(comm, 5, 1);
   status = weir_compressed[row].run(comm, &coder, x, 300, error, NULL);

@@ -18,9 +18,11 @@ typedef struct course {
   test_device device;
   size_t n, offset[TENSORS + 1], rows[TENSORS];
   double momentum;
-  bool apart; /* tensors do not follow one another in memory */
-  bool blind; /* nobody looks at residuals */
-  int harmed; /* step in which what rank 1 receives is harmed; -1: none */
+  bool apart;           /* tensors do not follow one another in memory */
+  bool blind;           /* nobody looks at residuals */
+  bool huge;            /* sums of some elements are larger than the largest float */
+  const char *machines; /* a letter a rank; NULL: each has its own */
+  int harmed;           /* step in which what rank 1 receives is harmed; -1: none */
   script_step steps[STEPS_MAX];
   int count;
   unsigned where; /* bit r: rank r has a device */
@@ -44,13 +46,15 @@ static void fill(float *g, size_t n, uint64_t seed) {
 static const weir_transport_ops *unharmed;
 static weir_transport_ops harming;
 
-/* Messages of selected elements begin with these bytes. */
+/* Messages of selected elements begin with the one, encoders' with the other. */
 static weir_status harm(weir_transport *t, const weir_tag *tag, const weir_send *send, size_t sends,
                         weir_recv *recv, size_t recvs, double deadline_s) {
   const weir_status status = unharmed->transfer(t, tag, send, sends, recv, recvs, deadline_s);
   for (size_t i = 0; i < recvs; i++)
     for (size_t b = 0; status == WEIR_OK && b + 4 <= recv[i].bytes; b++)
-      if (memcmp((char *)recv[i].data + b, "WRM1", 4) == 0) ((char *)recv[i].data)[b] ^= 1;
+      if (memcmp((char *)recv[i].data + b, "WRM1", 4) == 0 ||
+          memcmp((char *)recv[i].data + b, "WRE1", 4) == 0)
+        ((char *)recv[i].data)[b] ^= 1;
   return status;
 }
 
@@ -102,6 +106,7 @@ static weir_status one_step(member *m, course *c, weir_engine *engine, const buf
   FREED float *all = malloc((n + 1) * sizeof *all);
   fill(all, n, c->seed * 1000 + (uint64_t)step * GROUP_MAX + (uint64_t)m->rank);
   if (c->steps[step].poisoned == m->rank) all[n / 2] = NAN;
+  for (size_t i = 0; i < n && c->huge; i += 3) all[i] = i % 2 == 0 ? 3e38F : -3e38F;
   weir_status status = weir_engine_step_begin(engine, NULL);
   if (status == WEIR_OK) {
     if (!c->blind) memcpy(c->before[m->rank] + at, weir_engine_residual(engine), n * sizeof(float));
@@ -138,7 +143,9 @@ static void body(member *m) {
                                      .device = device ? m->rank % c->device.devices() : 0,
                                      .device_timeout_s = 20,
                                      .devices = c->where != 0};
-  weir_status status = weir_engine_create(&engine, &config);
+  weir_status status = WEIR_OK;
+  if (c->machines != NULL) status = weir_comm_find_hosts(m->comm, (uint64_t)c->machines[m->rank]);
+  if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
   make_buffers(c, device, &b);
   for (int s = 0; s < c->count && (status == WEIR_OK || status == WEIR_E_NONFINITE); s++) {
     v.at = s;
@@ -176,10 +183,14 @@ static void free_room(course *c) {
   }
 }
 
-/* Sums over a gradient or a tensor decide, and on a device they run in another order. */
-static bool is_exact(uint32_t codec) {
-  return codec != WEIR_CODEC_MSTOPK && codec != WEIR_CODEC_SIDCO && codec != WEIR_CODEC_TERNGRAD &&
-         codec != WEIR_CODEC_ONEBIT && codec != WEIR_CODEC_EFSIGNSGD;
+/* Sums over a gradient or a tensor decide, and on a device they run in another order: where it is the
+ * device that selects or encodes. */
+static bool is_exact(const weir_plan *plan) {
+  const uint32_t codec = plan->codec;
+  const bool there = plan->scheme == WEIR_SCHEME_GATHER || plan->scheme == WEIR_SCHEME_HITOPK;
+  return !there ||
+         (codec != WEIR_CODEC_MSTOPK && codec != WEIR_CODEC_SIDCO && codec != WEIR_CODEC_TERNGRAD &&
+          codec != WEIR_CODEC_ONEBIT && codec != WEIR_CODEC_EFSIGNSGD);
 }
 
 static void same(const float *a, const float *b, size_t n, const char *what, int rank, int step) {
@@ -254,7 +265,8 @@ static void compare(course *c, int ranks, unsigned where, bool bits) {
       same(c->update[r] + at, host.update[r] + at, c->n, "average", r, s);
       same(c->after[r] + at, host.after[r] + at, c->n, "residual", r, s);
     }
-  for (int s = 0; s < c->count && !bits; s++) conserved(c, ranks, s);
+  for (int s = 0; s < c->count; s++)
+    if (c->momentum == 0 && c->status[0][s] == WEIR_OK && !c->huge) conserved(c, ranks, s);
   free_room(&host);
   free_room(c);
 }
@@ -274,6 +286,8 @@ static const char *const arms[] = {"topk:0.1:ag",
                                    "qsgd:0.0625:ag",
                                    "qsgd-nearest:0.125:ag",
                                    "qsgd-l2:0.125:ag",
+                                   "qsgd:0.125:ag:bucket=1024",
+                                   "qsgd-l2-nearest:0.25:ag:bucket=64",
                                    "terngrad:0.0625:ag",
                                    "onebit:0.03125:ag",
                                    "efsignsgd:0.03125:ag",
@@ -291,20 +305,133 @@ static const char *const arms[] = {"topk:0.1:ag",
                                    "powersgd:5:dense-tree"};
 #define ARMS (sizeof arms / sizeof *arms)
 
+/* Compressed on the way, by every encoder and row. */
+static const char *const encoders[] = {
+    "fp16:0.5",           "qsgd:0.25",        "qsgd:0.125",           "qsgd:0.0625",
+    "qsgd-nearest:0.125", "qsgd-l2:0.125",    "qsgd-l2-nearest:0.25", "terngrad:0.0625",
+    "onebit:0.03125",     "efsignsgd:0.03125"};
+static const char *const rows[] = {"sra", "compressed-ring", "compressed-tree", "hier-sra"};
+#define ENCODERS (sizeof encoders / sizeof *encoders)
+#define ROWS (sizeof rows / sizeof *rows)
+
+static const char *summed(char text[WEIR_PLAN_TEXT_MAX], size_t encoder, size_t row) {
+  (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%s", encoders[encoder], rows[row]);
+  return text;
+}
+
+/* What works inside of machines, or with other buckets of elements. */
+static const char *const inside_arms[] = {"topk:0.1:hitopk",
+                                          "topk:0.02:hitopk:auto-fp32",
+                                          "topk:0.3:hitopk:auto-bf16",
+                                          "mstopk:0.1:hitopk:auto-fp16",
+                                          "sidco:0.1:hitopk:auto-fp32",
+                                          "qsgd:0.0625:sra:bucket=64",
+                                          "qsgd-l2:0.25:compressed-ring:bucket=8192",
+                                          "qsgd:0.125:path=c.a2a.d.c.g.d.b.ag",
+                                          "onebit:0.03125:path=r.c.g.d.c.b.d.c.b.d",
+                                          "none:1:path=r.ar.b"};
+#define INSIDE_ARMS (sizeof inside_arms / sizeof *inside_arms)
+
+/* Machines; who has a device. */
+static const struct {
+  const char *machines;
+  unsigned where;
+} places[] = {{"aabb", 15}, {"abab", 5},    {"abcd", 15}, {"aaab", 10},
+              {"aba", 7},   {"aaabbb", 41}, {"ab", 1},    {"ababab", 63}};
+#define PLACES (sizeof places / sizeof *places)
+
+static void try_at(course *c, const char *text, size_t place, size_t n) {
+  const char *machines = places[place].machines;
+  const weir_plan plan = plan_of(text, 1);
+  if (c->momentum > 0 && !is_exact(&plan)) return;
+  lay_out(c, n);
+  c->apart = place % 2 == 1;
+  c->seed = place + 1;
+  c->count = 4;
+  c->machines = machines;
+  for (int s = 0; s < c->count; s++) c->steps[s] = (script_step){.plan = plan, .poisoned = -1};
+  compare(c, (int)strlen(machines), places[place].where, is_exact(&plan));
+}
+
+/* A share of a few elements is shorter than its message; the longest gradient is several messages
+ * a share. */
+static void try_encoders(double momentum) {
+  static const size_t lengths[] = {1500, 13, 9001, 70001};
+  static course c;
+  char text[WEIR_PLAN_TEXT_MAX];
+  c.device = test_device_open();
+  c.momentum = momentum;
+  for (size_t e = 0; e < ENCODERS; e++)
+    for (size_t row = 0; row < ROWS; row++)
+      for (size_t l = 0; l < (GROUP_SLOW ? 2 : (e + row) % 3 == 0 ? 4 : 3); l++)
+        try_at(&c, summed(text, e, row), (e + row + l) % PLACES, lengths[l]);
+}
+
+Test(device, sums_of_messages_have_the_bits_of_the_host) { try_encoders(0); }
+
+/* Some ranks have a share of nothing. */
+Test(device, sums_of_few_elements_have_the_bits_of_the_host) {
+  static course c;
+  char text[WEIR_PLAN_TEXT_MAX];
+  c.device = test_device_open();
+  for (size_t n = 1; n < 4; n++)
+    for (size_t place = 0; place < PLACES; place++) {
+      for (size_t row = 0; row < ROWS; row++)
+        try_at(&c, summed(text, (n + place) % ENCODERS, row), place, n);
+      for (size_t arm = 0; arm < INSIDE_ARMS; arm += 2) try_at(&c, inside_arms[arm], place, n);
+    }
+}
+
+Test(device, sums_of_messages_have_the_bits_of_the_host_with_momentum) { try_encoders(0.9); }
+
+/* What is larger than the largest float counts as that, where sums are encoded, and no residual becomes
+ * Inf. */
+Test(device, large_sums_have_the_bits_of_the_host) {
+  static const char *const plans[] = {
+      "qsgd:0.125:sra",   "qsgd:0.125:compressed-ring", "qsgd-l2:0.25:compressed-tree",
+      "topk:0.01:hitopk", "fp16:0.5:compressed-tree",   "onebit:0.03125:sra"};
+  static course c;
+  c.device = test_device_open();
+  c.huge = true;
+  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
+    for (int mixed = 0; mixed < 2; mixed++) {
+      const weir_plan plan = plan_of(plans[p], 1);
+      lay_out(&c, 1500);
+      c.machines = "aabb";
+      c.seed = p + 1;
+      c.count = 1;
+      c.steps[0] = (script_step){.plan = plan, .poisoned = -1};
+      compare(&c, 4, mixed ? 6 : 15, true);
+    }
+}
+
+static void try_inside(double momentum) {
+  static course c;
+  c.device = test_device_open();
+  c.momentum = momentum;
+  for (size_t arm = 0; arm < INSIDE_ARMS; arm++)
+    for (size_t place = 0; place < PLACES; place++)
+      try_at(&c, inside_arms[arm], place, (arm + place) % 3 == 0 ? 9001 : place == 1 ? 7 : 1500);
+}
+
+Test(device, what_machines_sum_has_the_bits_of_the_host) { try_inside(0); }
+
+Test(device, what_machines_sum_has_the_bits_of_the_host_with_momentum) { try_inside(0.9); }
+
 static void try_arms(double momentum) {
   static course c;
   c.device = test_device_open();
   c.momentum = momentum;
   for (size_t arm = 0; arm < ARMS; arm++)
     for (int shape = 0; shape < (GROUP_SLOW ? 1 : 2); shape++) {
-      if (momentum > 0 && !is_exact(plan_of(arms[arm], 1).codec)) continue;
+      const weir_plan plan = plan_of(arms[arm], 1);
+      if (momentum > 0 && !is_exact(&plan)) continue;
       lay_out(&c, shape == 0 ? 1500 : 9001);
       c.apart = shape == 1;
       c.seed = arm + 1;
       c.count = 4;
-      for (int s = 0; s < c.count; s++)
-        c.steps[s] = (script_step){.plan = plan_of(arms[arm], 1), .poisoned = -1};
-      compare(&c, 2 + shape, shape == 0 ? 3 : 7, is_exact(c.steps[0].plan.codec));
+      for (int s = 0; s < c.count; s++) c.steps[s] = (script_step){.plan = plan, .poisoned = -1};
+      compare(&c, 2 + shape, shape == 0 ? 3 : 7, is_exact(&plan));
     }
 }
 
@@ -335,8 +462,15 @@ Test(device, tall_matrices_lose_nothing) {
 
 static weir_plan random_arm(weir_rng *rng) {
   weir_plan plan;
-  do plan = plan_of(arms[weir_rng_below(rng, ARMS)], 0);
-  while (!is_exact(plan.codec));
+  char text[WEIR_PLAN_TEXT_MAX];
+  do {
+    if (weir_rng_below(rng, 2) == 0)
+      plan = plan_of(arms[weir_rng_below(rng, ARMS)], 0);
+    else if (weir_rng_below(rng, 2) == 0)
+      plan = plan_of(inside_arms[weir_rng_below(rng, INSIDE_ARMS)], 0);
+    else
+      plan = plan_of(summed(text, weir_rng_below(rng, ENCODERS), weir_rng_below(rng, ROWS)), 0);
+  } while (!is_exact(&plan));
   return plan;
 }
 
@@ -378,15 +512,17 @@ Test(device, groups_trials_and_poisoned_gradients_leave_the_bits_of_the_host) {
     lay_out(&c, seed % 2 == 0 ? 700 : 5000);
     c.apart = seed % 3 == 0;
     c.momentum = seed % 2 == 0 ? 0 : 0.75;
-    random_course(&c, seed, 3);
-    compare(&c, 3, 7, true);
+    c.machines = seed % 2 == 0 ? "aabb" : "abab";
+    random_course(&c, seed, 4);
+    compare(&c, 4, 15, true);
   }
 }
 
 /* Steps of a trial build upon each other, and of all of them nothing is left. */
 Test(device, long_trials_leave_no_velocity) {
-  static const char *const tried[] = {"topk:0.1:ag", "qsgd:0.125:ag", "star:0.1:art-ring",
-                                      "none:1:dense-ring", "powersgd:2:dense-ring"};
+  static const char *const tried[] = {
+      "topk:0.1:ag",           "qsgd:0.125:ag",   "star:0.1:art-ring", "none:1:dense-ring",
+      "powersgd:2:dense-ring", "topk:0.1:hitopk", "qsgd:0.125:sra"};
   static course c;
   c.device = test_device_open();
   for (size_t k = 0; k < sizeof tried / sizeof *tried; k++) {
@@ -402,7 +538,8 @@ Test(device, long_trials_leave_no_velocity) {
                                            : s == 6 ? WEIR_ACTION_SWITCH
                                                     : WEIR_ACTION_KEEP};
     }
-    compare(&c, 2, 3, true);
+    c.machines = "aabb";
+    compare(&c, 4, 7, true);
   }
 }
 
@@ -413,8 +550,9 @@ Test(device, ranks_with_and_without_one_make_a_group) {
   for (uint64_t seed = 11; seed <= (GROUP_SLOW ? 11 : 13); seed++) {
     lay_out(&c, 2000);
     c.momentum = seed == 12 ? 0 : 0.9;
-    random_course(&c, seed, 3);
-    compare(&c, 3, seed == 11 ? 1 : seed == 12 ? 2 : 5, true);
+    c.machines = seed == 12 ? "aabb" : "abab";
+    random_course(&c, seed, 4);
+    compare(&c, 4, seed == 11 ? 1 : seed == 12 ? 6 : 11, true);
   }
 }
 
@@ -426,20 +564,28 @@ static void three_buckets(script_step *s, const char *text) {
 }
 
 /* A message or values leave the device with one wait, and the step ends with one; ART's indices are
- * a wait more where they come from a rank. */
+ * a wait more where they come from a rank.  Sums of messages that the device makes take one for each
+ * time that messages leave it: sra for values and for sums (fp16's values go in two parts), a ring of
+ * two for either hop, a tree once.  HiTopKComm's message is made when a machine's ranks have summed. */
 Test(device, steps_wait_once_a_group_and_allocate_nothing) {
   static course c;
   const struct {
     const char *plan;
     uint64_t whole, buckets; /* waits a step */
-  } kinds[] = {{"topk:0.1:ag", 2, 4},       {"qsgd:0.125:ag", 2, 4},
-               {"none:1:dense-ring", 2, 4}, {"bf16:1:dense-ring", 2, 4},
-               {"star:0.1:art-ring", 3, 7}, {"lwtopk:0.1:ag:auto-bf16", 2, 4}};
+  } kinds[] = {{"topk:0.1:ag", 2, 4},        {"qsgd:0.125:ag", 2, 4},
+               {"none:1:dense-ring", 2, 4},  {"bf16:1:dense-ring", 2, 4},
+               {"star:0.1:art-ring", 3, 7},  {"lwtopk:0.1:ag:auto-bf16", 2, 4},
+               {"qsgd:0.125:sra", 4, 10},    {"qsgd:0.25:compressed-ring", 4, 10},
+               {"fp16:0.5:sra", 5, 13},      {"qsgd:0.125:compressed-tree", 3, 7},
+               {"onebit:0.03125:sra", 2, 4}, {"qsgd:0.125:path=c.ag.d", 2, 4},
+               {"topk:0.1:hitopk", 3, 7}};
   c.device = test_device_open();
   c.blind = true;
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
     for (int buckets = 0; buckets < 2; buckets++) {
       lay_out(&c, 3000);
+      const bool shares = strstr(kinds[k].plan, "hitopk") != NULL;
+      c.machines = shares ? "aabb" : NULL;
       memset(c.steps, 0, sizeof c.steps);
       c.count = 6;
       for (int s = 0; s < c.count; s++) {
@@ -447,7 +593,7 @@ Test(device, steps_wait_once_a_group_and_allocate_nothing) {
         if (buckets) three_buckets(&c.steps[s], kinds[k].plan);
       }
       make_room(&c);
-      run_course(&c, 2, 3);
+      run_course(&c, shares ? 4 : 2, shares ? 15 : 3);
       for (int s = 2; s < c.count; s++) {
         cr_assert_eq(c.allocated[s], c.allocated[1], "%s allocates in step %d", kinds[k].plan, s);
         for (int r = 0; r < 2; r++)
@@ -460,23 +606,31 @@ Test(device, steps_wait_once_a_group_and_allocate_nothing) {
 }
 
 /* Found before anything is made of it; the residual is what it was. */
-Test(device, a_harmed_message_changes_nothing) {
+static void harm_one_of(const char *text, int buckets, const char *machines) {
   static course c;
   c.device = test_device_open();
-  for (int buckets = 0; buckets < 2; buckets++) {
-    lay_out(&c, 3000);
-    memset(c.steps, 0, sizeof c.steps);
-    c.count = 4;
-    c.harmed = 2;
-    for (int s = 0; s < c.count; s++) {
-      c.steps[s] = (script_step){.plan = plan_of("topk:0.1:ag", 1), .poisoned = -1};
-      if (buckets) three_buckets(&c.steps[s], "topk:0.1:ag");
-    }
-    make_room(&c);
-    run_course(&c, 2, 3);
-    cr_assert_eq(c.status[1][1], WEIR_OK);
-    cr_assert_eq(c.status[1][2], WEIR_E_PROTOCOL, "%d", (int)c.status[1][2]);
-    same(c.after[1] + 2 * c.n, c.before[1] + 2 * c.n, c.n, "residual", 1, 2);
-    free_room(&c);
+  lay_out(&c, 3000);
+  c.machines = machines;
+  memset(c.steps, 0, sizeof c.steps);
+  c.count = 4;
+  c.harmed = 2;
+  for (int s = 0; s < c.count; s++) {
+    c.steps[s] = (script_step){.plan = plan_of(text, 1), .poisoned = -1};
+    if (buckets) three_buckets(&c.steps[s], text);
   }
+  make_room(&c);
+  run_course(&c, machines != NULL ? 4 : 2, machines != NULL ? 15 : 3);
+  cr_assert_eq(c.status[1][1], WEIR_OK);
+  cr_assert_eq(c.status[1][2], WEIR_E_PROTOCOL, "%d", (int)c.status[1][2]);
+  same(c.after[1] + 2 * c.n, c.before[1] + 2 * c.n, c.n, "residual", 1, 2);
+  free_room(&c);
+}
+
+Test(device, a_harmed_message_changes_nothing) {
+  static const char *const plans[] = {"topk:0.1:ag", "qsgd:0.125:sra", "fp16:0.5:compressed-ring",
+                                      "qsgd:0.125:compressed-tree", "onebit:0.03125:sra"};
+  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
+    for (int buckets = 0; buckets < 2; buckets++) harm_one_of(plans[p], buckets, NULL);
+  harm_one_of("topk:0.1:hitopk", 0, "aabb");
+  harm_one_of("qsgd:0.125:hier-sra", 1, "aabb");
 }

@@ -74,13 +74,6 @@ Test(refused_plans, native_without_a_library) {
         (request){"powersgd:1:native", NULL, "collective native needs transport shm, mpi or nccl"});
 }
 
-/* What lies on devices. */
-Test(refused_plans, on_a_device) {
-  weir_plan plan = parsed("qsgd:0.125:path=c.ag.d");
-  cr_assert_eq(weir_scheme_on_device(&plan), WEIR_E_UNSUPPORTED);
-  cr_assert_str_eq(weir_last_error(), "collective path=c.ag.d does not run on a device yet");
-}
-
 Test(refused_plans, hitopk_on_one_machine) {
   check(3, (request){"topk:0.1:hitopk", "aaa", "all 3 ranks are on one"});
 }

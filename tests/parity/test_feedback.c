@@ -87,6 +87,50 @@ static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) weir_cuda_release(cuda, all[i]->block);
 }
 
+/* Of a given x, elsewhere: the same message and loss, and x as it was. */
+static void check_off(weir_cuda *cuda, const encoder *by, const float *x, size_t n, size_t skew) {
+  const weir_codec *codec = weir_codecs[by->codec];
+  const size_t offset[2] = {0, n};
+  const weir_layout layout = {1, offset};
+  const size_t bound = codec->bound(&layout, by->cr);
+  FREED float *const left = array(n, sizeof *left), *const sent = array(n, sizeof *sent),
+                     *const kept = array(n, sizeof *kept);
+  FREED uint8_t *const plain = array(bound, 1), *const message = array(bound, 1);
+  size_t bytes = 0;
+  weir_moments lost;
+  LENT device_buffer dx = put(cuda, x, n * sizeof *x, skew), dl = take(cuda, n * sizeof *x, 4);
+  LENT device_buffer dm = take(cuda, bound, skew % 3), told = take(cuda, sizeof lost, 0);
+  const weir_status status = weir_cuda_encode_off(cuda, by->codec, dx.data, &layout, by->cr, n,
+                                                  dm.data, bound, &bytes, dl.data, told.data);
+  if (codec->by_tensor) {
+    cr_assert_eq(status, WEIR_E_UNSUPPORTED);
+    return;
+  }
+  must(status);
+  get(cuda, message, dm, bound);
+  get(cuda, left, dl, n * sizeof *left);
+  get(cuda, kept, dx, n * sizeof *kept);
+  get(cuda, &lost, told, sizeof lost);
+  must(codec->encode(NULL, x, &layout, by->cr, n, plain, bound, &bytes));
+  cr_assert(memcmp(message, plain, bound) == 0, "%s: another message of %zu", codec->name, n);
+  must(codec->decode(NULL, message, bound, &layout, sent, WEIR_DECODE_STORE));
+  for (size_t i = 0; i < n; i++) sent[i] = x[i] - sent[i];
+  same_floats(left, sent, n, codec->name);
+  same_floats(kept, x, n, "what is encoded");
+  near_sum(lost.sum_square, weir_sum_square(sent, n), weir_sum_square(sent, n), n, "lost");
+}
+
+Test(parity_feedback, what_is_lost_goes_elsewhere) {
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(62);
+  FREED float *const x = array(N, sizeof *x);
+  for (size_t s = 0; s < SIZES; s++)
+    for (size_t k = 0; k < ENCODERS; k++) {
+      fill_shape(&rng, (int)((s + k) % SHAPES), x, sizes[s]);
+      check_off(cuda, &encoders[k], x, sizes[s], 4 * (k % 4));
+    }
+}
+
 Test(parity_feedback, what_is_lost_is_equal) {
   OPENED weir_cuda *cuda = open_cuda(N, 0);
   weir_rng rng = weir_rng_of(61);

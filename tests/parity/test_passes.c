@@ -86,6 +86,23 @@ Test(parity_passes, arithmetic_and_indices_are_equal) {
   }
 }
 
+Test(parity_passes, what_is_too_large_becomes_the_largest) {
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(4);
+  FREED float *x = array(N, sizeof *x);
+  FREED float *got = array(N, sizeof *got);
+  for (size_t s = 0; s < SIZES; s++) {
+    const size_t n = sizes[s];
+    fill_wild(&rng, (int)s % SHAPES, x, n);
+    LENT device_buffer dx = put(cuda, x, n * sizeof *x, 4 * (s % 4));
+    must(weir_cuda_hold_finite(cuda, dx.data, n));
+    get(cuda, got, dx, n * sizeof *got);
+    for (size_t i = 0; i < n; i++)
+      if (isinf(x[i])) x[i] = x[i] > 0 ? FLT_MAX : -FLT_MAX;
+    same_floats(got, x, n, "held");
+  }
+}
+
 /* u = m u + g apart, in u's place and in g's. */
 Test(parity_passes, momentum_is_equal) {
   OPENED weir_cuda *cuda = open_cuda(N, 0);

@@ -368,7 +368,7 @@ Test(bits, groups_go_by_what_takes_less) {
               {{4, 4, false}, "compressed"},
               {{8, 8, false}, "compressed"},
               {{8, 2, false}, "hier-sra"},
-              {{8, 8, true}, "ag"}};
+              {{8, 8, true}, "compressed"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     weir_plan_bucket table[] = {
         {.end = 1, .codec = WEIR_CODEC_QSGD, .scheme = WEIR_SCHEME_GATHER, .cr = 0.125},
