@@ -277,7 +277,10 @@ static weir_status tell_lost(const weir_engine *engine) {
   for (int r = 0; r < engine->size; r++)
     if (engine->headers[r].flags & WEIR_HEADER_NONFINITE)
       return weir_fail(WEIR_E_NONFINITE, "the gradient of rank %d holds NaN or Inf", r);
-  return weir_fail(WEIR_E_NONFINITE, "the sum of the ranks' gradients is not finite");
+  return weir_fail(
+      WEIR_E_NONFINITE,
+      "the sum of the ranks' gradients is not finite, or their average would not be in "
+      "the type of a tensor");
 }
 
 /* Every bucket's next residual becomes the residual. */

@@ -320,7 +320,7 @@ def lent_as_they_are(dtype: str) -> None:
     submit = attached.session.submit
     attached.session.submit = lambda tensor, at: (seen.append(at), submit(tensor, at))
     for step in range(3):
-        due = mean_of_all(alone, lambda m: m(batch(step).to(kind)).square().mean())
+        due = mean_of_all(alone, lambda m, x=batch(step).to(kind): m(x).square().mean())
         clear(model)
         seen.clear()
         model(batch(step).to(kind)).square().mean().backward()
@@ -355,7 +355,9 @@ def other_gradients() -> None:
     assert lendable(wide, "float32") is wide and lendable(half, "float16") is half
     assert torch.equal(lendable(half, "float32"), wide)
     for gradient, dtype in ((wide, "float16"), (half, "bfloat16"), (wide.double(), "bfloat16")):
-        with pytest.raises(TypeError, match=f"and its parameter {dtype}: the average would be rounded"):
+        with pytest.raises(
+            TypeError, match=f"and its parameter {dtype}: the average would be rounded"
+        ):
             lendable(gradient, dtype)
 
 
