@@ -320,10 +320,11 @@ def lent_as_they_are(dtype: str) -> None:
     submit = attached.session.submit
     attached.session.submit = lambda tensor, at: (seen.append(at), submit(tensor, at))
     for step in range(3):
-        due = mean_of_all(alone, lambda m, x=batch(step).to(kind): m(x).square().mean())
+        x = batch(step).to(kind)
+        due = mean_of_all(alone, lambda m, x=x: m(x).square().mean())
         clear(model)
         seen.clear()
-        model(batch(step).to(kind)).square().mean().backward()
+        model(x).square().mean().backward()
         lent = {p.grad.data_ptr() for p in model.parameters()}
         assert lent == set(seen), "a gradient was copied"
         for (name, p), mean in zip(model.named_parameters(), due):
