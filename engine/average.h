@@ -17,6 +17,10 @@ static inline uint32_t weir_average_term(float x, size_t place) {
   return bits * (2 * (uint32_t)place + 1);
 }
 
+static inline uint32_t weir_average_half_term(uint16_t x, size_t place) {
+  return x * (2 * (uint32_t)place + 1);
+}
+
 /* The step is over, and has brought an average unless it is lost: remember its digest. */
 void weir_average_keep(weir_engine *engine, bool lost);
 /* Put it into this rank's header. */

@@ -24,7 +24,7 @@ struct weir_backend {
   bool digests;   /* publish tells the digest of what it writes */
 
   /* Is a gradient where it should be? */
-  weir_status (*check)(const weir_engine *engine, const float *gradient);
+  weir_status (*check)(const weir_engine *engine, const void *gradient);
 
   /* A bucket before its exchange.  feed: e = g + r with its moments.  show: what the gain curve and
    * the hooks want to see of it, on the caller's thread.  compress: select, encode or project, and
@@ -51,7 +51,8 @@ struct weir_backend {
    * messages; selects and adds up HiTopKComm's.  NULL: there are no such buckets. */
   const weir_coder_ops *coder;
   const weir_hitopk_away *away;
-  /* The submitted gradients become share times the sum; may set overflow.  bucket->average, 0
+  /* The submitted gradients become share times the sum, rounded once where they have 16 bits; may set
+   * overflow, which an average that their type cannot hold is, too.  bucket->average, 0
    * before, becomes their digest where the backend digests. */
   weir_status (*publish)(weir_bucket *bucket, float share);
 

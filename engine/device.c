@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "kernels/half.h"
 
 weir_status weir_on_device_status(const weir_on_device *on, weir_status status) {
   return status == WEIR_OK ? WEIR_OK : weir_fail(status, "%s", on->ops->last_error());
@@ -98,6 +99,7 @@ static weir_device_bucket shape_of(const weir_on_device *on, const weir_bucket *
                               .cr = bucket->plan.cr,
                               .wire = (weir_wire_format)bucket->plan.wire,
                               .layout = bucket->layout,
+                              .types = bucket->engine->types + bucket->first,
                               .at = bucket->at,
                               .n = bucket->n,
                               .kept = picked(bucket, kind),
@@ -162,7 +164,7 @@ static weir_status reserve(weir_engine *engine, const weir_bucket_set *set) {
       on, on->ops->reserve(on->device, on->buckets, set->count, (size_t)engine->size));
 }
 
-static weir_status check(const weir_engine *engine, const float *gradient) {
+static weir_status check(const weir_engine *engine, const void *gradient) {
   const weir_on_device *on = engine->device;
   return weir_on_device_status(on, on->ops->check(on->device, gradient));
 }
@@ -204,7 +206,8 @@ static weir_status zero(weir_engine *engine) {
   for (size_t t = 0; t < engine->layout.tensors && status == WEIR_OK; t++)
     if (offset[t + 1] > offset[t])
       status = weir_on_device_status(
-          on, on->ops->zero(on->device, engine->submitted[t], offset[t + 1] - offset[t]));
+          on, on->ops->zero(on->device, engine->submitted[t],
+                            (offset[t + 1] - offset[t]) * weir_type_bytes(engine->types[t])));
   return status;
 }
 

@@ -77,13 +77,17 @@ static void *zeroed(size_t count, size_t size) { return calloc(count > 0 ? count
 static weir_status allocate(weir_engine *engine) {
   const size_t ranks = (size_t)engine->size;
   engine->submitted = zeroed(engine->layout.tensors, sizeof *engine->submitted);
+  engine->types = zeroed(engine->layout.tensors, sizeof *engine->types); /* of zeros: fp32 */
   engine->profiler.gap =
       zeroed(engine->config.profile ? engine->layout.tensors : 0, sizeof *engine->profiler.gap);
   engine->table = zeroed(engine->layout.tensors, sizeof *engine->table);
   engine->headers = zeroed(ranks, sizeof *engine->headers);
-  if (engine->submitted == NULL || engine->table == NULL || engine->profiler.gap == NULL ||
-      engine->headers == NULL)
+  if (engine->submitted == NULL || engine->types == NULL || engine->table == NULL ||
+      engine->profiler.gap == NULL || engine->headers == NULL)
     return weir_fail(WEIR_E_NOMEM, "no memory for %zu tensors", engine->layout.tensors);
+  if (engine->config.types != NULL)
+    memcpy(engine->types, engine->config.types, engine->layout.tensors * sizeof *engine->types);
+  engine->config.types = NULL; /* copied */
   return WEIR_OK;
 }
 

@@ -118,11 +118,12 @@ typedef struct weir_engine_config {
   weir_comm *comm;
   weir_transport *transport;
   weir_layout layout;
-  const size_t *rows; /* per tensor: of a matrix, row after row; 1 or 0: a vector.  Divides the
+  const size_t *rows;   /* per tensor: of a matrix, row after row; 1 or 0: a vector.  Divides the
                          tensor's elements.  Copied; NULL: all are vectors */
-  size_t full;        /* of the layout's tensors, so many at its end are summed in fp32 and no plan
+  const uint8_t *types; /* per tensor, weir_type: what is submitted of it; copied; NULL: all fp32 */
+  size_t full;     /* of the layout's tensors, so many at its end are summed in fp32 and no plan
                          is run on them (full.c) */
-  double momentum;    /* of momentum correction, in [0, 1); 0: none */
+  double momentum; /* of momentum correction, in [0, 1); 0: none */
   double
       memory_limit; /* bytes that the first plan may take beyond the caller's (memory.h); 0: any */
   weir_plan first_plan;
@@ -153,7 +154,8 @@ void weir_engine_free(weir_engine *engine);
 weir_status weir_engine_register_state(weir_engine *engine, void *data, size_t bytes);
 weir_status weir_engine_register_hooks(weir_engine *engine, const weir_state_hooks *hooks);
 weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info);
-weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *gradient);
+/* At gradient: elements of the tensor's type. */
+weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, void *gradient);
 weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info);
 /* Between begin and end of a step: this rank's loss. */
 weir_status weir_engine_report_loss(weir_engine *engine, double loss);

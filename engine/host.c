@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "kernels/half.h"
 
 #define LINE 64 /* messages begin on a cache line */
 
@@ -70,7 +71,7 @@ static void release(const weir_engine *engine, unsigned char *memory, size_t byt
   free(memory);
 }
 
-static weir_status check(const weir_engine *engine, const float *gradient) {
+static weir_status check(const weir_engine *engine, const void *gradient) {
   (void)engine, (void)gradient; /* host memory is wherever the caller says */
   return WEIR_OK;
 }
@@ -92,11 +93,25 @@ static weir_status header(weir_engine *engine) {
   return WEIR_OK;
 }
 
+static void fill_half(uint16_t *to, size_t n, uint16_t value) {
+  for (size_t i = 0; i < n; i++) to[i] = value;
+}
+
+static void fill(float *to, size_t n, float value) {
+  for (size_t i = 0; i < n; i++) to[i] = value;
+}
+
 static weir_status zero(weir_engine *engine) {
   const size_t *offset = engine->layout.offset;
-  const float value = engine->config.keep_nonfinite ? NAN : 0;
-  for (size_t t = 0; t < engine->layout.tensors; t++)
-    for (size_t i = 0; i < offset[t + 1] - offset[t]; i++) engine->submitted[t][i] = value;
+  const bool keep = engine->config.keep_nonfinite;
+  for (size_t t = 0; t < engine->layout.tensors; t++) {
+    const size_t n = offset[t + 1] - offset[t];
+    const unsigned type = engine->types[t];
+    if (type == WEIR_FP32)
+      fill(engine->submitted[t], n, keep ? NAN : 0);
+    else
+      fill_half(engine->submitted[t], n, keep ? weir_half_nan(type) : 0);
+  }
   return WEIR_OK;
 }
 

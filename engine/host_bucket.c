@@ -5,6 +5,7 @@
 #include "engine/average.h"
 #include "engine/host.h"
 #include "engine/lowrank.h"
+#include "kernels/half.h"
 
 static float *sum_of(const weir_bucket *bucket) { return bucket->engine->host.sum + bucket->at; }
 
@@ -36,6 +37,10 @@ static void keep_back(const weir_bucket *bucket) {
   weir_scatter_add(bucket->fed, bucket->index, bucket->error, bucket->kept);
 }
 
+static bool is_nonzero(const void *g, bool half, size_t i) {
+  return half ? weir_half_nonzero(((const uint16_t *)g)[i]) : ((const float *)g)[i] != 0;
+}
+
 /* Where there is room for all of the gradient's nonzero elements, what rounding left of others may
  * still have taken the place of some. */
 static double held_back(const weir_bucket *bucket) {
@@ -44,11 +49,12 @@ static double held_back(const weir_bucket *bucket) {
   double most = 0;
   if (!engine->counting || bucket->passage.nonzero > bucket->kept) return 0;
   for (size_t t = 0, i = 0; t < bucket->layout.tensors; t++) {
-    const float *g = engine->submitted[bucket->first + t];
+    const void *g = engine->submitted[bucket->first + t];
+    const bool half = engine->types[bucket->first + t] != WEIR_FP32;
     const size_t all = nonzero[bucket->first + t];
     size_t sent = 0;
     for (; i < bucket->kept && bucket->index[i] < offset[t + 1]; i++)
-      sent += g[bucket->index[i] - offset[t]] != 0;
+      sent += is_nonzero(g, half, bucket->index[i] - offset[t]);
     if (all > 0) most = fmax(most, (double)(all - sent) / (double)all);
   }
   return most;
@@ -192,34 +198,11 @@ weir_status weir_host_settle(weir_bucket *bucket, const float *value) {
 
 /* --- publishing ------------------------------------------------------------------------------- */
 
-static void publish_shared(weir_bucket *bucket, float share) {
-  const size_t *offset = bucket->layout.offset;
-  size_t i = 0;
-  for (size_t t = 0; t < bucket->layout.tensors; t++) {
-    float *const to = bucket->engine->submitted[bucket->first + t];
-    if (offset[t + 1] > offset[t]) memset(to, 0, (offset[t + 1] - offset[t]) * sizeof *to);
-    for (; i < bucket->kept && bucket->index[i] < offset[t + 1]; i++)
-      to[bucket->index[i] - offset[t]] = bucket->value[i] * share;
-  }
-  for (i = 0; i < bucket->kept; i++)
-    bucket->average += weir_average_term(bucket->value[i] * share, bucket->at + bucket->index[i]);
-}
+/* Elements that are rounded at a time, and the columns of a matrix that are expanded so. */
+#define BLOCK ((size_t)4096)
+#define STRIP ((size_t)128)
 
-static void publish_thin(weir_bucket *bucket, float share) {
-  weir_thin t = {0};
-  for (size_t i = 0; i < bucket->layout.tensors; i++) {
-    weir_lowrank_tensor(bucket, i, &t);
-    float *const to = bucket->engine->submitted[t.tensor];
-    if (!t.whole)
-      weir_powersgd_expand(bucket->value + t.p, t.rows, bucket->value + t.q, t.columns,
-                           weir_lowrank_rank(bucket), to, false);
-    else if (t.n > 0)
-      memcpy(to, bucket->value + t.p, t.n * sizeof *to);
-    weir_scale(to, t.n, share);
-    for (size_t k = 0; k < t.n; k++)
-      bucket->average += weir_average_term(to[k], bucket->at + t.at + k);
-  }
-}
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* One pass over memory, which digests as well; the first of the n stands at `place` of the gradient.
  * An exponent of all ones, which numbers that are not finite have, becomes the sign when one is
@@ -239,23 +222,156 @@ static bool scale_to(float *restrict to, const float *restrict sum, size_t n, fl
   return (carry & UINT32_C(0x80000000)) == 0;
 }
 
-/* Is what is published finite? */
+/* The same of at most BLOCK elements, rounded once to 16 bits. */
+static bool round_block(unsigned type, uint16_t *to, const float *sum, size_t n, float share) {
+  float x[BLOCK];
+  for (size_t i = 0; i < n; i++) x[i] = sum[i] * share;
+  return weir_narrow(type, x, n, to);
+}
+
+static bool round_to(unsigned type, uint16_t *to, const float *sum, size_t n, float share,
+                     size_t place, uint32_t *average) {
+  bool finite = true;
+  uint32_t digest = 0;
+  for (size_t at = 0; at < n; at += BLOCK) {
+    const size_t count = least(n - at, BLOCK);
+    finite = round_block(type, to + at, sum + at, count, share) && finite;
+    for (size_t i = at; i < at + count; i++) digest += weir_average_half_term(to[i], place + i);
+  }
+  *average += digest;
+  return finite;
+}
+
+/* Elements from `from` on of tensor t (of the engine) become share times what is summed; false: the
+ * average is not finite, or would not be in the tensor's type. */
+static bool publish_run(weir_bucket *bucket, size_t t, size_t from, const float *sum, size_t n,
+                        float share) {
+  const weir_engine *engine = bucket->engine;
+  const unsigned type = engine->types[t];
+  const size_t place = engine->layout.offset[t] + from;
+  if (type == WEIR_FP32)
+    return scale_to((float *)engine->submitted[t] + from, sum, n, share, place, &bucket->average);
+  return round_to(type, (uint16_t *)engine->submitted[t] + from, sum, n, share, place,
+                  &bucket->average);
+}
+
+/* The listed elements [from, end) are those of a tensor that begins at `offset` of the bucket. */
+static void scatter(weir_bucket *bucket, float *to, size_t offset, size_t from, size_t end,
+                    float share) {
+  for (size_t i = from; i < end; i++) {
+    const float x = bucket->value[i] * share;
+    to[bucket->index[i] - offset] = x;
+    bucket->average += weir_average_term(x, bucket->at + bucket->index[i]);
+  }
+}
+
+static bool scatter_half(weir_bucket *bucket, unsigned type, uint16_t *to, size_t offset,
+                         size_t from, size_t end, float share) {
+  uint16_t half[BLOCK];
+  bool finite = true;
+  for (size_t at = from; at < end; at += BLOCK) {
+    const size_t count = least(end - at, BLOCK);
+    finite = round_block(type, half, bucket->value + at, count, share) && finite;
+    for (size_t i = 0; i < count; i++) {
+      const size_t index = bucket->index[at + i];
+      to[index - offset] = half[i];
+      bucket->average += weir_average_half_term(half[i], bucket->at + index);
+    }
+  }
+  return finite;
+}
+
+static bool publish_shared(weir_bucket *bucket, float share) {
+  const weir_engine *engine = bucket->engine;
+  const size_t *offset = bucket->layout.offset;
+  bool finite = true;
+  for (size_t t = 0, i = 0; t < bucket->layout.tensors; t++) {
+    void *const to = engine->submitted[bucket->first + t];
+    const unsigned type = engine->types[bucket->first + t];
+    const size_t from = i;
+    while (i < bucket->kept && bucket->index[i] < offset[t + 1]) i++;
+    memset(to, 0, (offset[t + 1] - offset[t]) * weir_type_bytes(type));
+    if (type == WEIR_FP32)
+      scatter(bucket, to, offset[t], from, i, share);
+    else
+      finite = scatter_half(bucket, type, to, offset[t], from, i, share) && finite;
+  }
+  return finite;
+}
+
+static void expand(const weir_bucket *bucket, const weir_thin *t, float *to, float share) {
+  weir_powersgd_expand(bucket->value + t->p, t->rows, bucket->value + t->q, t->columns,
+                       weir_lowrank_rank(bucket), to, false);
+  weir_scale(to, t->n, share);
+}
+
+/* A part of a matrix in so many rows and columns: what expanding takes of P and Q, and what it
+ * makes. */
+typedef struct tile {
+  float p[WEIR_POWERSGD_RANK_MAX * (BLOCK / STRIP)], q[WEIR_POWERSGD_RANK_MAX * STRIP];
+  float to[BLOCK];
+} tile;
+
+/* A matrix of 16 bits has no floats to be expanded to; element by element it is the same. */
+static bool expand_half(weir_bucket *bucket, const weir_thin *t, float share) {
+  const size_t rank = weir_lowrank_rank(bucket);
+  bool finite = true;
+  tile part;
+  for (size_t c = 0; c < t->columns; c += STRIP) {
+    const size_t columns = least(t->columns - c, STRIP);
+    for (size_t k = 0; k < rank; k++)
+      memcpy(part.q + k * columns, bucket->value + t->q + k * t->columns + c,
+             columns * sizeof(float));
+    for (size_t r = 0; r < t->rows; r += BLOCK / STRIP) {
+      const size_t rows = least(t->rows - r, BLOCK / STRIP);
+      for (size_t k = 0; k < rank; k++)
+        memcpy(part.p + k * rows, bucket->value + t->p + k * t->rows + r, rows * sizeof(float));
+      weir_powersgd_expand(part.p, rows, part.q, columns, rank, part.to, false);
+      for (size_t i = 0; i < rows; i++)
+        finite = publish_run(bucket, t->tensor, (r + i) * t->columns + c, part.to + i * columns,
+                             columns, share) &&
+                 finite;
+    }
+  }
+  return finite;
+}
+
+static bool publish_thin(weir_bucket *bucket, float share) {
+  const weir_engine *engine = bucket->engine;
+  bool finite = true;
+  weir_thin t = {0};
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    float *const to = engine->submitted[t.tensor];
+    if (t.whole) {
+      finite = publish_run(bucket, t.tensor, 0, bucket->value + t.p, t.n, share) && finite;
+    } else if (engine->types[t.tensor] != WEIR_FP32) {
+      finite = expand_half(bucket, &t, share) && finite;
+    } else {
+      expand(bucket, &t, to, share);
+      for (size_t k = 0; k < t.n; k++)
+        bucket->average += weir_average_term(to[k], bucket->at + t.at + k);
+    }
+  }
+  return finite;
+}
+
 static bool publish_sum(weir_bucket *bucket, float share) {
   const size_t *offset = bucket->layout.offset;
   bool finite = true;
   for (size_t t = 0; t < bucket->layout.tensors; t++)
-    finite = scale_to(bucket->engine->submitted[bucket->first + t], sum_of(bucket) + offset[t],
-                      offset[t + 1] - offset[t], share, bucket->at + offset[t], &bucket->average) &&
+    finite = publish_run(bucket, bucket->first + t, 0, sum_of(bucket) + offset[t],
+                         offset[t + 1] - offset[t], share) &&
              finite;
   return finite;
 }
 
+/* An average that is not finite, or would not be in 16 bits, is the same on all ranks, and so is
+ * that the step is lost. */
 weir_status weir_host_publish(weir_bucket *bucket, float share) {
-  if (bucket->scheme == WEIR_SCHEME_SHARED)
-    publish_shared(bucket, share);
-  else if (bucket->thin)
-    publish_thin(bucket, share);
-  else
-    bucket->overflow = !publish_sum(bucket, share);
+  const bool finite = bucket->scheme == WEIR_SCHEME_SHARED ? publish_shared(bucket, share)
+                      : bucket->thin                       ? publish_thin(bucket, share)
+                                                           : publish_sum(bucket, share);
+  bucket->overflow = !finite;
   return WEIR_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "engine/host.h"
 #include "kernels/decorate.h"
+#include "kernels/half.h"
 #include "kernels/pool.h"
 
 /* Elements that are still in the first cache when the next operation comes over them; and with the
@@ -18,9 +19,11 @@
 /* A tensor's part of all that is read and written. */
 typedef struct feed {
   weir_codec_context *context;
-  size_t first;           /* of the bucket's elements */
-  bool copies;            /* e = g as it is: there is no residual, and nothing is selected */
-  const float *g, *u, *r; /* u: NULL without momentum; r: NULL when it is zero */
+  size_t first;  /* of the bucket's elements */
+  bool copies;   /* e = g as it is: there is no residual, and nothing is selected */
+  unsigned type; /* weir_type, of what g is */
+  const void *g;
+  const float *u, *r; /* u: NULL without momentum; r: NULL when it is zero */
   float *e, *next;
   float momentum;
   size_t n, parts;
@@ -31,11 +34,22 @@ typedef struct feed {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
+/* A block of g as floats: where it is, or widened into `room`, which is still in the first cache when
+ * it is read. */
+static const float *floats_of(const feed *f, size_t at, size_t count, float *room) {
+  if (f->type == WEIR_FP32) return (const float *)f->g + at;
+  weir_widen(f->type, (const uint16_t *)f->g + at, count, room);
+  return room;
+}
+
 static void feed_block(feed *f, size_t at, size_t count, size_t part) {
   static const float zeros[BLOCK];
+  float room[BLOCK];
   weir_moments *const moments = &f->moments[part];
-  const float *g = f->g + at;
   float *const e = f->e + at;
+  /* What is summed as it is, is widened to there. */
+  const bool copies = f->u == NULL && f->r == NULL && f->copies;
+  const float *const given = floats_of(f, at, count, copies ? e : room), *g = given;
   if (f->u != NULL) {
     weir_momentum_correct(g, f->u + at, f->next + at, count, f->momentum);
     g = f->next + at;
@@ -43,13 +57,13 @@ static void feed_block(feed *f, size_t at, size_t count, size_t part) {
   if (f->r != NULL) {
     weir_ahead_feed(f->context, f->first + at, g, f->r + at, e, count, moments);
   } else if (f->copies) {
-    memcpy(e, g, count * sizeof *e);
+    if (g != e) memcpy(e, g, count * sizeof *e);
     moments->sum_square += weir_sum_square(e, count);
   } else {
     weir_ef_accumulate(g, zeros, e, count, moments);
   }
   /* Not before: that pass asks memory for what it reads well ahead. */
-  if (f->counts) f->nonzero[part] += weir_nonzero(f->g + at, count);
+  if (f->counts) f->nonzero[part] += weir_nonzero(given, count);
 }
 
 static void feed_part(void *argument, size_t part) {
@@ -61,8 +75,15 @@ static void feed_part(void *argument, size_t part) {
     feed_block(f, at, least(end - at, block), part);
 }
 
+static bool all_floats(const weir_bucket *bucket) {
+  bool floats = true;
+  for (size_t t = bucket->first; t < bucket->end; t++)
+    floats = floats && bucket->engine->types[t] == WEIR_FP32;
+  return floats;
+}
+
 /* Where this rank will select from all of e, which one thread makes, what the search will be after
- * is listed on the way. */
+ * is listed on the way; the sample that it begins with is of floats. */
 static void look_ahead(weir_bucket *bucket) {
   const weir_engine *engine = bucket->engine;
   const weir_host *host = &engine->host;
@@ -71,7 +92,7 @@ static void look_ahead(weir_bucket *bucket) {
       (bucket->scheme == WEIR_SCHEME_GATHER ||
        (bucket->scheme == WEIR_SCHEME_SHARED && engine->rank == weir_shared_root(bucket)));
   weir_ahead_forget(bucket->context);
-  if (!selects || host->zero || engine->pool != NULL) return;
+  if (!selects || host->zero || engine->pool != NULL || !all_floats(bucket)) return;
   weir_host_lend(bucket);
   const weir_ahead_of sum = {.g = (const float *const *)engine->submitted + bucket->first,
                              .u = host->velocity != NULL ? host->velocity + bucket->at : NULL,
@@ -97,6 +118,7 @@ static void feed_tensor(weir_bucket *bucket, size_t t) {
   feed f = {.context = bucket->context,
             .first = at - bucket->at,
             .copies = bucket->codec->dense && !bucket->codec->rounds,
+            .type = engine->types[t],
             .g = engine->submitted[t],
             .u = host->velocity != NULL ? host->velocity + at : NULL,
             .r = host->zero ? NULL : host->residual + at,

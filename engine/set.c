@@ -254,6 +254,7 @@ void weir_engine_release(weir_engine *engine) {
   release_set(engine, &engine->set);
   engine->backend->close(engine);
   weir_warm_release(&engine->warm);
+  free(engine->types);
   free(engine->submitted);
   free((void *)engine->layout.offset);
 }

@@ -170,7 +170,8 @@ struct weir_engine {
   uint64_t tried;     /* steps that would count, had they not been a trial's */
   uint64_t turn;      /* whose indices star takes; rolled back with a trial */
 
-  float **submitted; /* per tensor; NULL: not yet */
+  void **submitted; /* per tensor, elements of its type; NULL: not yet */
+  uint8_t *types;   /* per tensor, weir_type */
   const weir_backend *backend;
   weir_host host;         /* the one or the other is the backend's */
   weir_on_device *device; /* NULL: steps run in host memory */

@@ -21,6 +21,7 @@
 #include "engine/average.h"
 #include "engine/backend.h"
 #include "engine/lowrank.h"
+#include "kernels/half.h"
 
 /* --- begin ---------------------------------------------------------------------------------- */
 
@@ -154,7 +155,7 @@ static weir_status launch(weir_engine *engine, weir_bucket *bucket) {
   return WEIR_OK;
 }
 
-weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *gradient) {
+weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, void *gradient) {
   weir_status status = weir_engine_check(engine);
   if (status != WEIR_OK) return status;
   if (!engine->in_step)
@@ -171,9 +172,10 @@ weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *grad
       return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u is NULL", tensor);
     gradient = &nothing;
   }
-  if ((uintptr_t)gradient % _Alignof(float) != 0)
+  const size_t width = weir_type_bytes(engine->types[tensor]);
+  if ((uintptr_t)gradient % width != 0)
     return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u does not lie at a multiple of %zu",
-                     tensor, _Alignof(float));
+                     tensor, width);
   if (numel(engine, tensor) > 0) status = engine->backend->check(engine, gradient);
   if (status != WEIR_OK) return status;
   if (engine->profiler.on) weir_profiler_came(engine, tensor);
@@ -275,7 +277,10 @@ static weir_status tell_lost(const weir_engine *engine) {
   for (int r = 0; r < engine->size; r++)
     if (engine->headers[r].flags & WEIR_HEADER_NONFINITE)
       return weir_fail(WEIR_E_NONFINITE, "the gradient of rank %d holds NaN or Inf", r);
-  return weir_fail(WEIR_E_NONFINITE, "the sum of the ranks' gradients is not finite");
+  return weir_fail(
+      WEIR_E_NONFINITE,
+      "the sum of the ranks' gradients is not finite, or their average would not be in "
+      "the type of a tensor");
 }
 
 /* Every bucket's next residual becomes the residual. */

@@ -52,11 +52,12 @@ typedef struct weir_device_bucket {
   uint8_t bucket_log2; /* as in plans */
   double cr;
   weir_wire_format wire;
-  weir_layout layout; /* of its own tensors; borrowed until the next reserve */
-  size_t at, n;       /* elements [at, at + n) of the gradient */
-  size_t kept;        /* elements that are selected or drawn, or stale; THIN: floats that travel */
-  size_t stride;      /* bytes of the longest message */
-  size_t tensors_at;  /* its first tensor's place in the table that compress and publish take */
+  weir_layout layout;   /* of its own tensors; borrowed until the next reserve */
+  const uint8_t *types; /* weir_type, likewise */
+  size_t at, n;         /* elements [at, at + n) of the gradient */
+  size_t kept;          /* elements that are selected or drawn, or stale; THIN: floats that travel */
+  size_t stride;        /* bytes of the longest message */
+  size_t tensors_at;    /* its first tensor's place in the table that compress and publish take */
   /* THIN: its tensors, borrowed as the layout is; columns of P and Q; floats that travel first. */
   const weir_thin *thin;
   size_t rank, first_sum;
@@ -71,7 +72,7 @@ typedef struct weir_device_sample {
 
 /* What compress is given. */
 typedef struct weir_device_task {
-  float *const *g; /* the gradient of every tensor of all */
+  void *const *g; /* the gradient of every tensor of all, elements of its type */
   uint64_t seed;
   void *message; /* where the message goes, page-locked, stride bytes; NULL: none (LIST; the others
                     that make one must have it) */
@@ -171,16 +172,16 @@ typedef struct weir_device_ops {
   weir_status (*project_back)(weir_device *device, size_t bucket, float *values);
   /* With all ranks' Q there: sum = P Q^T, and what travels whole. */
   weir_status (*expand)(weir_device *device, size_t bucket, const float *values);
-  /* g = share * sum, for the bucket's tensors. */
-  weir_status (*publish)(weir_device *device, size_t bucket, float *const *g, float share);
+  /* g = share * sum, for the bucket's tensors; rounded to 16 bits where these have as many. */
+  weir_status (*publish)(weir_device *device, size_t bucket, void *const *g, float share);
   /* The caller's stream waits for all of that, and so does the caller.  PARTS: told->other is of what
-   * is lost.  overflow[i], of bucket i:
-   * something published is not finite.  WEIR_E_PROTOCOL: a message was malformed. */
+   * is lost.  overflow[i], of bucket i: something published is not finite, or would not be in its
+   * type.  WEIR_E_PROTOCOL: a message was malformed. */
   weir_status (*finish)(weir_device *device, bool *overflow);
 
   void (*commit)(weir_device *device); /* r and e change places, and u and what it becomes */
-  /* n floats of g become 0, on the caller's stream. */
-  weir_status (*zero)(weir_device *device, float *g, size_t n);
+  /* A gradient of so many bytes becomes 0, on the caller's stream. */
+  weir_status (*zero)(weir_device *device, void *g, size_t bytes);
   /* Room for a copy of r and u; then take it, or bring it back, on the caller's stream. */
   weir_status (*keep_room)(weir_device *device);
   weir_status (*keep)(weir_device *device, bool restore);

@@ -85,6 +85,17 @@ WEIR_NUMBER float weir_fp16_value(uint16_t half) {
   return weir_float_of(bits | (uint32_t)(half & 0x8000U) << 16);
 }
 
+/* The same of any half: Inf and NaN, too. */
+WEIR_NUMBER float weir_half_value(uint16_t half) {
+  uint32_t special = (uint32_t)(half & 0x8000U) << 16 | WEIR_INF_BITS | (half & 0x3ffU) << 13;
+  return (half & 0x7c00U) != 0x7c00U ? weir_fp16_value(half) : weir_float_of(special);
+}
+
+/* Bits of the least magnitudes that rounding to nearest makes infinite: half a unit above the largest
+ * half (65504 + 16) and the largest bfloat16. */
+#define WEIR_FP16_OVERFLOW UINT32_C(0x477ff000)
+#define WEIR_BF16_OVERFLOW UINT32_C(0x7f7f8000)
+
 /* Bits of the smallest float that is >= threshold >= 0. */
 WEIR_NUMBER uint32_t weir_bits_reaching(double threshold) {
   float nearest = (float)threshold;

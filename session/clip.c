@@ -15,6 +15,10 @@ static weir_status check(const weir_session *session, float *const *gradients, d
     return weir_fail(WEIR_E_INVALID, "the limit of the norm is %g; it must be 0 or more", limit);
   if (gradients == NULL) return weir_fail(WEIR_E_INVALID, "there are no gradients");
   for (size_t t = 0; t < session->tensors; t++) {
+    if (session->types[session->place[t]] != WEIR_FP32)
+      return weir_fail(WEIR_E_UNSUPPORTED,
+                       "tensor %zu (%s) has 16 bits an element, and only fp32 is clipped", t,
+                       session->names[session->place[t]]);
     if (numel(session, t) == 0) continue;
     if (gradients[t] == NULL)
       return weir_fail(WEIR_E_INVALID, "tensor %zu (%s) has no gradient", t,

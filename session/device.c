@@ -50,7 +50,7 @@ void weir_session_find_driver(weir_session *session) {
   (void)dlclose(driver); /* the trainer's */
 }
 
-weir_status weir_session_check_host(const weir_session *session, const float *gradient) {
+weir_status weir_session_check_host(const weir_session *session, const void *gradient) {
   unsigned type = 0, managed = 0;
   const unsigned long long at = (unsigned long long)(uintptr_t)gradient;
   if (session->pointer_attribute == NULL || session->device_ops != NULL) return WEIR_OK;
@@ -60,5 +60,5 @@ weir_status weir_session_check_host(const weir_session *session, const float *gr
   return weir_fail(WEIR_E_INVALID,
                    "the gradient at %p is memory of a CUDA device, and the session runs in host "
                    "memory; weir_options.device is for that",
-                   (const void *)gradient);
+                   gradient);
 }

@@ -7,21 +7,23 @@
 #include "controller/filter.h"
 #include "session/state.h"
 
-/* Names, offsets and rows become the engine's; place tells where each registered tensor
+/* Names, offsets, rows and types become the engine's; place tells where each registered tensor
  * has gone. */
 static void reorder(weir_session *session, const uint32_t *order, char **names, size_t *offset,
-                    size_t *rows) {
+                    size_t *rows, uint8_t *types) {
   if (session->tensors == 0) return;
   offset[0] = 0;
   for (size_t i = 0; i < session->tensors; i++) {
     const uint32_t t = order[i];
     names[i] = session->names[t];
     rows[i] = session->rows[t];
+    types[i] = session->types[t];
     offset[i + 1] = offset[i] + session->offset[t + 1] - session->offset[t];
     session->place[t] = (uint32_t)i;
   }
   memcpy(session->names, names, session->tensors * sizeof *names);
   memcpy(session->rows, rows, session->tensors * sizeof *rows);
+  memcpy(session->types, types, session->tensors * sizeof *types);
   memcpy(session->offset, offset, (session->tensors + 1) * sizeof *offset);
 }
 
@@ -47,14 +49,16 @@ weir_status weir_session_order(weir_session *session) {
   char **names = malloc((tensors + 1) * sizeof *names);
   size_t *offset = malloc((tensors + 1) * sizeof *offset);
   size_t *rows = malloc((tensors + 1) * sizeof *rows);
+  uint8_t *types = malloc((tensors + 1) * sizeof *types);
   session->place = malloc((tensors + 1) * sizeof *session->place);
-  if (order && names && offset && rows && session->place) {
+  if (order && names && offset && rows && types && session->place) {
     session->full = weir_policy_order(session->options.policy, filter, &layout,
                                       (const char *const *)session->names, order);
-    reorder(session, order, names, offset, rows);
+    reorder(session, order, names, offset, rows, types);
   } else {
     status = weir_fail(WEIR_E_NOMEM, "no memory to order %zu tensors", tensors);
   }
+  free(types);
   free(rows);
   free(offset);
   free(names);

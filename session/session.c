@@ -91,12 +91,16 @@ weir_status weir_session_create(weir_session **out, const weir_options *callers)
   return WEIR_OK;
 }
 
-weir_status weir_register_matrix(weir_session *session, const char *name, size_t rows,
-                                 size_t columns, uint32_t *tensor) {
+weir_status weir_register_typed(weir_session *session, const char *name, size_t rows,
+                                size_t columns, uint32_t type, uint32_t *tensor) {
   size_t numel;
   weir_status status = registering(session);
   if (status != WEIR_OK) return status;
   if (name == NULL) return weir_fail(WEIR_E_INVALID, "a tensor needs a name");
+  if (type > WEIR_BF16)
+    return weir_fail(WEIR_E_INVALID,
+                     "tensor \"%s\" has type %u; WEIR_FP32, WEIR_FP16 and WEIR_BF16 are known",
+                     name, type);
   if (__builtin_mul_overflow(rows, columns, &numel))
     return weir_fail(WEIR_E_INVALID, "tensor \"%s\" of %zu x %zu elements is too long", name, rows,
                      columns);
@@ -112,16 +116,24 @@ weir_status weir_register_matrix(weir_session *session, const char *name, size_t
   if (offset != NULL) session->offset = offset;
   size_t *all_rows = realloc(session->rows, (session->tensors + 1) * sizeof *all_rows);
   if (all_rows != NULL) session->rows = all_rows;
-  if (copy == NULL || names == NULL || offset == NULL || all_rows == NULL) {
+  uint8_t *types = realloc(session->types, (session->tensors + 1) * sizeof *types);
+  if (types != NULL) session->types = types;
+  if (copy == NULL || names == NULL || offset == NULL || all_rows == NULL || types == NULL) {
     free(copy);
     return weir_fail(WEIR_E_NOMEM, "no memory to register tensor \"%s\"", name);
   }
   session->names[session->tensors] = copy;
   session->offset[session->tensors + 1] = n + numel;
   session->rows[session->tensors] = rows;
+  session->types[session->tensors] = (uint8_t)type;
   if (tensor != NULL) *tensor = (uint32_t)session->tensors;
   session->tensors++;
   return WEIR_OK;
+}
+
+weir_status weir_register_matrix(weir_session *session, const char *name, size_t rows,
+                                 size_t columns, uint32_t *tensor) {
+  return weir_register_typed(session, name, rows, columns, WEIR_FP32, tensor);
 }
 
 weir_status weir_register_tensor(weir_session *session, const char *name, size_t numel,
@@ -186,6 +198,7 @@ void weir_session_free(weir_session *session) {
   free(session->states);
   free(session->offset);
   free(session->rows);
+  free(session->types);
   free(session->place);
   for (size_t t = 0; t < session->tensors; t++) free(session->names[t]);
   free(session->names);

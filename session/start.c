@@ -59,6 +59,8 @@ uint64_t weir_session_digest_tensors(const weir_session *session) {
     const uint64_t rows = session->rows[t];
     digest = weir_hash(digest, &numel, sizeof numel);
     digest = weir_hash(digest, &rows, sizeof rows);
+    const uint64_t type = session->types[t];
+    if (type != WEIR_FP32) digest = weir_hash(digest, &type, sizeof type);
   }
   const uint64_t full = session->full;
   return full > 0 ? weir_hash(digest, &full, sizeof full) : digest;
@@ -104,8 +106,8 @@ weir_status weir_session_compare(weir_session *session, const weir_plan *first) 
     if (all[r].tensors != all[0].tensors || all[r].elements != all[0].elements)
       status =
           weir_fail(WEIR_E_MISMATCH,
-                    "rank %zu registered other tensors (%llu elements) than rank 0 (%llu), or "
-                    "keeps others in full precision",
+                    "rank %zu registered other tensors (%llu elements) than rank 0 (%llu), or of "
+                    "other types, or keeps others in full precision",
                     r, (unsigned long long)all[r].elements, (unsigned long long)all[0].elements);
     else if (all[r].plan != all[0].plan)
       status = weir_fail(WEIR_E_MISMATCH, "rank %zu starts under another plan than rank 0", r);
@@ -282,6 +284,7 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
       .transport = session->transport,
       .layout = layout,
       .rows = session->rows,
+      .types = session->types,
       .full = session->full,
       .momentum = session->options.momentum_correction,
       .memory_limit = (double)session->memory_limit,

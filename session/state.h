@@ -116,6 +116,7 @@ struct weir_session {
   char **names;    /* of tensors */
   size_t *offset;  /* tensors + 1 */
   size_t *rows;    /* tensors; 1: a vector */
+  uint8_t *types;  /* tensors; weir_type */
   uint32_t *place; /* tensor -> its number in the engine; until the start these are the same */
   size_t tensors;
   size_t full; /* of them, at the engine's end: in full precision under every plan */
@@ -200,7 +201,7 @@ weir_status weir_session_load_device(weir_session *session);
 /* A session in host memory cannot use a device's: WEIR_E_INVALID says so.  The driver is looked for
  * at the start. */
 void weir_session_find_driver(weir_session *session);
-weir_status weir_session_check_host(const weir_session *session, const float *gradient);
+weir_status weir_session_check_host(const weir_session *session, const void *gradient);
 
 /* Join the group over the transport that the options name; sets transport and comm. */
 weir_status weir_session_connect(weir_session *session);

@@ -25,7 +25,7 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info) {
   return status;
 }
 
-weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient) {
+weir_status weir_submit(weir_session *session, uint32_t tensor, void *gradient) {
   weir_status status = weir_session_check(session);
   if (status == WEIR_OK) status = weir_session_check_host(session, gradient);
   if (status != WEIR_OK) return status;

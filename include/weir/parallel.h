@@ -51,7 +51,8 @@ typedef struct weir_map {
  * exchanged. */
 weir_status weir_parallel_map(weir_session *session, const weir_map *map, void *results);
 
-/* A tensor whose step is to be scaled; the same on all ranks.  In host memory: a device's is
+/* A tensor whose step is to be scaled, as floats, whatever type its gradient is registered with; the
+ * same on all ranks.  In host memory: a device's is
  * WEIR_E_INVALID, and a session that runs on a device WEIR_E_UNSUPPORTED. */
 typedef struct weir_scaled_tensor {
   size_t numel;

@@ -22,7 +22,7 @@ typedef enum weir_status {
   WEIR_GROW = 8,          /* no error: ranks wait to join the group, and weir_grow is due */
 
   /* The step is lost; weights, residuals and the group are intact. */
-  WEIR_E_NONFINITE = 16, /* a gradient on some rank holds NaN or Inf */
+  WEIR_E_NONFINITE = 16, /* a gradient on some rank holds NaN or Inf, or their average would */
 
   /* The group is lost: no further collective can succeed on this session. */
   WEIR_E_TIMEOUT = 32,  /* a rank did not answer in time; the message names it */

@@ -9,7 +9,7 @@
  * one after the other, waits for each: weir_session_start, weir_step_begin when it probes the
  * network or ends a trial, weir_step_end under plans with buckets or more than one collective,
  * weir_shrink, weir_grow, weir_join. The time that the caller's own hooks take comes on top. Units:
- * seconds and bytes, in double; gradients are fp32; lengths count elements.  Latency is one-way,
+ * seconds and bytes, in double; gradients are fp32, or of 16 bits (weir_type); lengths count elements.  Latency is one-way,
  * bandwidth is that of a rank's link in one direction. Memory: the session owns what it allocates.  It borrows gradients,
  * registered state and the stream, as each function says.
  *
@@ -230,6 +230,28 @@ weir_status weir_register_tensor(weir_session *session, const char *name, size_t
 weir_status weir_register_matrix(weir_session *session, const char *name, size_t rows,
                                  size_t columns, uint32_t *tensor);
 
+/* What a gradient's elements are. */
+typedef enum weir_type {
+  WEIR_FP32 = 0, /* float */
+  WEIR_FP16 = 1, /* IEEE 754 half precision */
+  WEIR_BF16 = 2  /* bfloat16, the upper half of a float */
+} weir_type;
+
+/* The same for elements of another type (a weir_type), which weir_submit then takes, and writes, as
+ * they are; rows 1: a vector.  All ranks must register the same types.  Everything between is
+ * as if the gradient had been widened to floats, which is exact: residuals are fp32, so are sums, and
+ * plans are those of fp32 tensors.  The average is rounded once to the type, to nearest and ties to
+ * even.  What that takes away is in no residual: at most half a unit in an average's last place.
+ *
+ * An average that is finite as fp32 and would not be in the type (from 65520 on in fp16) loses the
+ * step, as NaN and infinities do (WEIR_E_NONFINITE from weir_step_end on all ranks): residuals stay as
+ * they were, so that nothing is lost when a loss scaler leaves the step out and lowers its scale
+ * (weir_rescale).  With infinities written to all ranks, as PyTorch's own sum has it, the scaler would
+ * leave the step out as well, but what error feedback has sent in it would be gone.
+ * WEIR_E_INVALID: there is no such type. */
+weir_status weir_register_typed(weir_session *session, const char *name, size_t rows,
+                                size_t columns, uint32_t type, uint32_t *tensor);
+
 /* Register memory that a trial must restore (weights, optimizer state).  Borrowed: it must outlive
  * the session. */
 weir_status weir_register_state(weir_session *session, const char *name, void *data, size_t bytes);
@@ -294,8 +316,9 @@ typedef struct weir_step_info {
  * first (weir_options.max_ranks). */
 weir_status weir_step_begin(weir_session *session, weir_step_info *info);
 
-/* Hand in a tensor's gradient as soon as it is ready: numel floats (NULL where numel is 0), at an
- * address that is a multiple of 4, else WEIR_E_INVALID.  The buffer is lent to Weir until
+/* Hand in a tensor's gradient as soon as it is ready: numel elements of the type it is registered
+ * with, floats unless weir_register_typed said otherwise (NULL where numel is 0), at an address that is
+ * a multiple of their size, 4 or 2, else WEIR_E_INVALID.  The buffer is lent to Weir until
  * weir_step_end returns, which leaves the average in it; neither read nor write it meanwhile.
  * Tensors may be submitted in any order.  When the plan has buckets, the call that completes one
  * starts its exchange, which then overlaps the backward pass; buckets are exchanged in their own
@@ -306,7 +329,7 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info);
  * its own and makes the two wait for each other.  Memory that is not the device's is
  * WEIR_E_INVALID.  The device becomes the calling thread's current one.  The host waits for it once
  * a group (for its message, or its values) and once a step, timeout_s at most. */
-weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient);
+weir_status weir_submit(weir_session *session, uint32_t tensor, void *gradient);
 
 /* Local gradient clipping (Deep Gradient Compression, section 3.3), for between the backward pass
  * and weir_submit: gradients[tensor], numel floats each where they will be submitted, are this
@@ -315,13 +338,14 @@ weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient)
  * (may be NULL) receives what it was.  limit is at least 0; 0: nothing is clipped.  A gradient that
  * is not finite stays as it is, for the step to find.  This rank's own business: nothing is sent.
  * On a device it is queued on weir_options.stream, and only a norm that is asked for is waited for;
- * sums run in another order there, so that what is scaled may differ in its last bit. */
+ * sums run in another order there, so that what is scaled may differ in its last bit.
+ * WEIR_E_UNSUPPORTED where a tensor is registered with 16 bits an element. */
 weir_status weir_clip(const weir_session *session, float *const *gradients, double limit,
                       double *norm);
 
 /* Finish the exchange.  Every tensor must have been submitted.  On WEIR_OK every submitted buffer
  * holds the average over all ranks, with the same bits on all ranks.  On WEIR_E_NONFINITE (returned
- * on all ranks) the buffers are zero, or what weir_options.nonfinite says, residuals are as before
+ * on all ranks; an average that a tensor's type cannot hold counts, too) the buffers are zero, or what weir_options.nonfinite says, residuals are as before
  * the step, and training can go on.
  * Other failures end the group: WEIR_E_MISMATCH also when a rank is found to have taken another
  * average than the others in the step before, which the message names.  info may be NULL. */

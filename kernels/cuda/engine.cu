@@ -180,10 +180,10 @@ static void commit(weir_device *device) {
   device->next = held;
 }
 
-static weir_status zero(weir_device *device, float *g, size_t n) {
+static weir_status zero(weir_device *device, void *g, size_t bytes) {
   weir_status status = weir_device_enter(device);
   return status == WEIR_OK
-             ? weir_cuda_check(cudaMemsetAsync(g, 0, n * sizeof *g, device->caller), "clearing")
+             ? weir_cuda_check(cudaMemsetAsync(g, 0, bytes, device->caller), "clearing")
              : status;
 }
 

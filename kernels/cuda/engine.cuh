@@ -9,6 +9,7 @@
 
 extern "C" {
 #include "kernels/device.h"
+#include "kernels/half.h"
 }
 
 /* What finish reads of a bucket; page-locked. */
@@ -113,7 +114,7 @@ weir_status weir_device_store(weir_device *device, size_t bucket, const float *n
                               const float *sum);
 weir_status weir_device_project_back(weir_device *device, size_t bucket, float *values);
 weir_status weir_device_expand(weir_device *device, size_t bucket, const float *values);
-weir_status weir_device_publish(weir_device *device, size_t bucket, float *const *g, float share);
+weir_status weir_device_publish(weir_device *device, size_t bucket, void *const *g, float share);
 weir_status weir_device_finish(weir_device *device, bool *overflow);
 weir_status weir_device_measure(weir_device *device, const float *x, size_t n, bool add);
 weir_status weir_device_clip(weir_device *device, float *x, size_t n, double limit);

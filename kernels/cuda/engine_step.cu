@@ -41,6 +41,25 @@ __global__ static void publish(float *to, const float *sum, size_t n, float shar
   if (!finite) atomicOr(overflow, 1U);
 }
 
+__global__ static void widen(unsigned type, const uint16_t *from, size_t n, float *to) {
+  WEIR_CUDA_EACH(i, n) {
+    to[i] = type == WEIR_BF16 ? weir_bf16_value(from[i]) : weir_half_value(from[i]);
+  }
+}
+
+/* Rounded once; what would not be finite saturates, which nobody gets to see. */
+__global__ static void publish_half(unsigned type, uint16_t *to, const float *sum, size_t n,
+                                    float share, uint32_t *overflow) {
+  const uint32_t least = type == WEIR_BF16 ? WEIR_BF16_OVERFLOW : WEIR_FP16_OVERFLOW;
+  bool finite = true;
+  WEIR_CUDA_EACH(i, n) {
+    float value = sum[i] * share;
+    to[i] = type == WEIR_BF16 ? weir_bf16_bits(value) : weir_fp16_bits(value);
+    finite = finite && weir_magnitude(value) < least;
+  }
+  if (!finite) atomicOr(overflow, 1U);
+}
+
 __global__ static void report(uint32_t *fault, uint32_t *overflow, weir_verdict *to) {
   *to = weir_verdict{*fault, *overflow};
   *fault = 0;
@@ -50,21 +69,23 @@ __global__ static void report(uint32_t *fault, uint32_t *overflow, weir_verdict 
 /* --- runs of tensors that follow one another in memory --------------------------------------- */
 
 struct run {
-  float *g;
+  unsigned char *g;
   size_t at, n; /* of the bucket */
+  unsigned type;
 };
 
-/* The next run of a bucket's tensors from *t on; false: there is none. */
-static bool next_run(const weir_device_bucket *bucket, float *const *g, size_t *t, run *out) {
+/* The next run of a bucket's tensors of one type from *t on; false: there is none. */
+static bool next_run(const weir_device_bucket *bucket, void *const *g, size_t *t, run *out) {
   const size_t *offset = bucket->layout.offset;
-  *out = run{NULL, 0, 0};
+  *out = run{NULL, 0, 0, WEIR_FP32};
   for (; *t < bucket->layout.tensors; ++*t) {
-    float *here = g[bucket->tensors_at + *t];
+    unsigned char *here = (unsigned char *)g[bucket->tensors_at + *t];
+    unsigned type = bucket->types[*t];
     size_t n = offset[*t + 1] - offset[*t];
     if (n == 0) continue;
     if (out->g == NULL) {
-      *out = run{here, offset[*t], 0};
-    } else if (here != out->g + out->n) {
+      *out = run{here, offset[*t], 0, type};
+    } else if (type != out->type || here != out->g + out->n * weir_type_bytes(type)) {
       return true;
     }
     out->n += n;
@@ -72,19 +93,32 @@ static bool next_run(const weir_device_bucket *bucket, float *const *g, size_t *
   return out->g != NULL;
 }
 
-/* Where a bucket's gradient lies in one piece: where it is, or copied to where its sum will be. */
-static weir_status in_one_piece(weir_device *device, weir_device_unit *unit, float *const *g,
+/* Is it all of a bucket, as floats? */
+static bool is_whole(const weir_device_bucket *bucket, const run *r) {
+  return r->n == bucket->n && r->type == WEIR_FP32;
+}
+
+static weir_status gather_run(weir_cuda *cuda, const run *r, float *to) {
+  if (r->type == WEIR_FP32) return weir_cuda_copy(cuda, to, r->g, r->n * sizeof *to);
+  return weir_cuda_launch(cuda, "widening", weir_cuda_grid(cuda, r->n, 4 * WEIR_CUDA_BLOCK),
+                          WEIR_CUDA_BLOCK, widen, r->type, (const uint16_t *)(void *)r->g, r->n,
+                          to);
+}
+
+/* Where a bucket's gradient lies in one piece, as floats: where it is, or brought to where its sum
+ * will be. */
+static weir_status in_one_piece(weir_device *device, weir_device_unit *unit, void *const *g,
                                 const float **out) {
   float *to = device->sum + unit->bucket.at;
   size_t t = 0;
   run r;
   *out = to;
   while (next_run(&unit->bucket, g, &t, &r)) {
-    if (r.n == unit->bucket.n) {
-      *out = r.g;
+    if (is_whole(&unit->bucket, &r)) {
+      *out = (const float *)(void *)r.g;
       return WEIR_OK;
     }
-    weir_status status = weir_cuda_copy(unit->near, to + r.at, r.g, r.n * sizeof *to);
+    weir_status status = gather_run(unit->near, &r, to + r.at);
     if (status != WEIR_OK) return status;
   }
   return WEIR_OK;
@@ -290,20 +324,31 @@ weir_status weir_device_store(weir_device *device, size_t bucket, const float *n
              : status;
 }
 
-/* What encoders have sent is decoded to where the average goes, if that is in one piece; otherwise
- * to where the sum is.  *done: nothing is left to publish. */
-static weir_status add_up(weir_device *device, weir_device_unit *unit, float *const *g, float share,
+/* What encoders have sent is decoded to where the average goes, if that is floats in one piece;
+ * otherwise to where the sum is.  *done: nothing is left to publish. */
+static weir_status add_up(weir_device *device, weir_device_unit *unit, void *const *g, float share,
                           bool *done) {
   const weir_device_bucket *shape = &unit->bucket;
   size_t t = 0;
   run r;
-  *done = next_run(shape, g, &t, &r) && r.n == shape->n;
+  *done = next_run(shape, g, &t, &r) && is_whole(shape, &r);
   return weir_cuda_decode_sum(unit->far, shape->codec, &unit->taken, &shape->layout, shape->cr,
-                              *done ? r.g : device->sum + shape->at, *done ? share : 1.0F,
-                              *done ? unit->overflow : NULL);
+                              *done ? (float *)(void *)r.g : device->sum + shape->at,
+                              *done ? share : 1.0F, *done ? unit->overflow : NULL);
 }
 
-weir_status weir_device_publish(weir_device *device, size_t bucket, float *const *g, float share) {
+static weir_status publish_run(weir_device_unit *unit, const run *r, const float *sum,
+                               float share) {
+  weir_cuda *cuda = unit->far;
+  const size_t grid = weir_cuda_grid(cuda, r->n, 4 * WEIR_CUDA_BLOCK);
+  return r->type == WEIR_FP32
+             ? weir_cuda_launch(cuda, "publishing", grid, WEIR_CUDA_BLOCK, publish,
+                                (float *)(void *)r->g, sum, r->n, share, unit->overflow)
+             : weir_cuda_launch(cuda, "publishing", grid, WEIR_CUDA_BLOCK, publish_half, r->type,
+                                (uint16_t *)(void *)r->g, sum, r->n, share, unit->overflow);
+}
+
+weir_status weir_device_publish(weir_device *device, size_t bucket, void *const *g, float share) {
   weir_device_unit *unit = &device->unit[bucket];
   weir_cuda *cuda = unit->far;
   const float *sum = device->sum + unit->bucket.at;
@@ -313,11 +358,8 @@ weir_status weir_device_publish(weir_device *device, size_t bucket, float *const
     status = add_up(device, unit, g, share, &done);
   size_t t = 0;
   run r;
-  while (status == WEIR_OK && !done && next_run(&unit->bucket, g, &t, &r)) {
-    status =
-        weir_cuda_launch(cuda, "publishing", weir_cuda_grid(cuda, r.n, 4 * WEIR_CUDA_BLOCK),
-                         WEIR_CUDA_BLOCK, publish, r.g, sum + r.at, r.n, share, unit->overflow);
-  }
+  while (status == WEIR_OK && !done && next_run(&unit->bucket, g, &t, &r))
+    status = publish_run(unit, &r, sum + r.at, share);
   if (status == WEIR_OK && unit->bucket.kind == WEIR_DEVICE_PARTS)
     status = weir_device_lost(device, bucket);
   return status == WEIR_OK ? weir_cuda_launch(cuda, "reporting", 1, 1, report, cuda->fault,

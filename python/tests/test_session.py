@@ -70,6 +70,29 @@ def test_numpy():
     run(2, work, policy="fixed:none:1:dense-ring")
 
 
+def test_sixteen_bits():
+    numpy = pytest.importorskip("numpy")
+
+    def work(session, rank):
+        session.register("half", 3, "float16")
+        session.register("bf16", (1, 3), dtype="bfloat16")
+        session.register("w", 1)
+        with pytest.raises(ValueError, match="float32, float16, bfloat16 are known"):
+            session.register("no", 3, "float64")
+        session.start()
+        half = numpy.array([rank, 1 + rank / 1024, 65504], dtype=numpy.float16)
+        # 1, of ranks 0 and 1 1 and 1 + 1/128, and 3; 1 + 1/256 is in the middle, and 1 is even.
+        bf16 = array.array("H", [0x3F80, 0x3F80 + rank, 0x4040])
+        w = array.array("f", [1 + rank / 1024])
+        session.average([half, bf16, w])
+        with pytest.raises(TypeError, match="3 elements of float16 .* 12 bytes of format 'f'"):
+            session.average([numpy.zeros(3, dtype=numpy.float32), bf16, w])
+        return half.tolist(), list(bf16), list(w)
+
+    for answer in run(2, work, policy="fixed:none:1:dense-ring"):
+        assert answer == ([0.5, 1, 65504], [0x3F80, 0x3F80, 0x4040], [1 + 1 / 2048])
+
+
 def test_saves_and_goes_on():
     def first(session, rank):
         session.register("w", 8)

@@ -47,6 +47,15 @@ def test_half_precision(ranks, dtype):
     ranks.run("half_precision", dtype=dtype)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_halves_are_lent_as_they_are(ranks, dtype):
+    ranks.run("lent_as_they_are", dtype=dtype)
+
+
+def test_halves_of_other_gradients(ranks):
+    ranks.run("other_gradients")
+
+
 def test_killed_rank_is_named(ranks):
     answers = ranks.run("killed_rank", dies=2)
     for told, again, seconds in answers[:2]:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -307,6 +308,58 @@ def half_precision(dtype: str) -> float:
         identical_on_all(ours)
     attached.close()
     return worst
+
+
+def lent_as_they_are(dtype: str) -> None:
+    """Gradients of 16 bits are handed over where DDP has them, and the average, the mean of all ranks'
+    own gradients rounded once, is there afterwards; so it is in a plain loop."""
+    kind = getattr(torch, dtype)
+    _, model, attached = pair(Net().to(kind), gradient_as_bucket_view=True)
+    alone = copy.deepcopy(model.module)
+    seen: list[int] = []
+    submit = attached.session.submit
+    attached.session.submit = lambda tensor, at: (seen.append(at), submit(tensor, at))
+    for step in range(3):
+        x = batch(step).to(kind)
+        due = mean_of_all(alone, lambda m, x=x: m(x).square().mean())
+        clear(model)
+        seen.clear()
+        model(x).square().mean().backward()
+        lent = {p.grad.data_ptr() for p in model.parameters()}
+        assert lent == set(seen), "a gradient was copied"
+        for (name, p), mean in zip(model.named_parameters(), due):
+            assert torch.equal(p.grad, mean), f"step {step}: {name}"
+    attached.close()
+    due = mean_of_all(alone, lambda m: m(batch(7).to(kind)).square().mean())
+    weir.torch.average(alone, policy=EXACT)
+    for p, mean in zip(alone.parameters(), due):
+        assert torch.equal(p.grad, mean)
+
+
+def mean_of_all(model: nn.Module, loss: Any) -> list[torch.Tensor]:
+    """The mean of the ranks' gradients, by gloo as float32 and rounded once; the model keeps its own."""
+    clear(model)
+    loss(model).backward()
+    means = []
+    for p in model.parameters():
+        every = [torch.empty(p.shape) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, p.grad.float())
+        means.append((sum(every[1:], every[0]) * (1 / len(every))).to(p.dtype))
+    return means
+
+
+def other_gradients() -> None:
+    """What would be rounded on its way out is refused, what is widened is not."""
+    from weir.torch._ddp import lendable
+
+    wide, half = torch.ones(4), torch.ones(4, dtype=torch.float16)
+    assert lendable(wide, "float32") is wide and lendable(half, "float16") is half
+    assert torch.equal(lendable(half, "float32"), wide)
+    for gradient, dtype in ((wide, "float16"), (half, "bfloat16"), (wide.double(), "bfloat16")):
+        with pytest.raises(
+            TypeError, match=f"and its parameter {dtype}: the average would be rounded"
+        ):
+            lendable(gradient, dtype)
 
 
 def mixed_dtypes() -> None:

@@ -128,7 +128,10 @@ _FUNCTIONS = {
     "weir_options_set": (c_int, [c_void_p, c_char_p, c_char_p]),
     "weir_session_create": (c_int, [POINTER(_session), c_void_p]),
     "weir_session_free": (None, [_session]),
-    "weir_register_matrix": (c_int, [_session, c_char_p, c_size_t, c_size_t, POINTER(c_uint32)]),
+    "weir_register_typed": (
+        c_int,
+        [_session, c_char_p, c_size_t, c_size_t, c_uint32, POINTER(c_uint32)],
+    ),
     "weir_register_hooks": (c_int, [_session, POINTER(StateHooks)]),
     "weir_session_start": (c_int, [_session]),
     "weir_step_begin": (c_int, [_session, POINTER(StepInfo)]),
@@ -155,6 +158,7 @@ for _name, (_result, _arguments) in _FUNCTIONS.items():
     _function.restype = _result
     _function.argtypes = _arguments
 
+TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}  # weir_type
 OK = 0
 NONFINITE = 16
 GROUP_LOST = 32  # this status and those after it end the group

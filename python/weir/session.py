@@ -70,16 +70,21 @@ def format_plan(plan: _native.Plan) -> str:
     return _plan_text(_library.weir_plan_format, plan, _native.PLAN_TEXT_MAX)
 
 
-def _address(buffer: Any, elements: int) -> tuple[int, Any]:
-    """Where a buffer of floats lies, and what keeps it there: an address, or anything with the
-    buffer protocol that is contiguous and can be written to."""
+# What the elements of a buffer are called, and how long they are; Python has no bfloat16.
+_FORMATS = {"float32": ("f", 4), "float16": ("e", 2), "bfloat16": ("H", 2)}
+
+
+def _address(buffer: Any, elements: int, dtype: str) -> tuple[int, Any]:
+    """Where a gradient lies, and what keeps it there: an address, or anything with the buffer
+    protocol that is contiguous and can be written to."""
     if isinstance(buffer, int):
         return buffer, None
     view = memoryview(buffer)
-    if view.format not in ("f", "<f", "=f", "@f") or view.nbytes != 4 * elements:
+    form, size = _FORMATS[dtype]
+    if view.format.lstrip("<=@") != form or view.nbytes != size * elements:
         raise TypeError(
-            f"a gradient of {elements} floats of 32 bits is due, not {view.nbytes} bytes of "
-            f"format {view.format!r}"
+            f"a gradient of {elements} elements of {dtype} (format {form!r}) is due, not "
+            f"{view.nbytes} bytes of format {view.format!r}"
         )
     if elements == 0:
         return 0, None
@@ -101,6 +106,7 @@ class Session:
         self._session = ctypes.c_void_p()
         self.rank, self.world_size = rank, world_size
         self._elements: list[int] = []
+        self._dtypes: list[str] = []
         self._lent: list[Any] = []  # buffers of the step under way
         self._info = _native.StepInfo()
         self._hooks: _native.StateHooks | None = None
@@ -130,9 +136,13 @@ class Session:
             raise RuntimeError("the session is closed")
         return self._session
 
-    def register(self, name: str, shape: int | Sequence[int]) -> int:
+    def register(self, name: str, shape: int | Sequence[int], dtype: str = "float32") -> int:
         """Register a tensor by its number of elements or its shape; of two and more dimensions the
-        first counts as rows, which only codec powersgd looks at.  Tells its number."""
+        first counts as rows, which only codec powersgd looks at.  `dtype`: "float32", "float16" or
+        "bfloat16", what its gradients are, and their averages, which are rounded once.  Tells its
+        number."""
+        if dtype not in _native.TYPES:
+            raise ValueError(f"dtype is {dtype!r}; {', '.join(_native.TYPES)} are known")
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         rows = shape[0] if len(shape) > 1 else 1
         columns = 1
@@ -140,11 +150,17 @@ class Session:
             columns *= extent
         tensor = ctypes.c_uint32()
         self._check(
-            _library.weir_register_matrix(
-                self._alive(), name.encode(), rows, columns, ctypes.byref(tensor)
+            _library.weir_register_typed(
+                self._alive(),
+                name.encode(),
+                rows,
+                columns,
+                _native.TYPES[dtype],
+                ctypes.byref(tensor),
             )
         )
         self._elements.append(rows * columns)
+        self._dtypes.append(dtype)
         return tensor.value
 
     def on_trial(self, keep: Callable[[], None], put_back: Callable[[], None]) -> None:
@@ -181,11 +197,11 @@ class Session:
         return StepInfo(self._info)
 
     def submit(self, tensor: int, gradient: Buffer) -> None:
-        """Lend a tensor's gradient (an address, or a writable contiguous buffer of floats) until
-        `end` returns, which leaves the average in it."""
+        """Lend a tensor's gradient (an address, or a writable contiguous buffer: of floats, of format
+        "e" for float16, "H" for bfloat16) until `end` returns, which leaves the average in it."""
         if not 0 <= tensor < len(self._elements):
             raise IndexError(f"tensor {tensor} is not one of the {len(self._elements)} registered")
-        address, keeper = _address(gradient, self._elements[tensor])
+        address, keeper = _address(gradient, self._elements[tensor], self._dtypes[tensor])
         self._check(_library.weir_submit(self._alive(), tensor, address))
         if keeper is not None:
             self._lent.append(keeper)

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
+from .._native import TYPES
 from ..session import Session, StepInfo
+from ._ddp import lendable, name_of
 from ._fsdp import like, local
 from ._meet import open_session
 
@@ -21,6 +23,7 @@ class _Averager:
         options.setdefault("trial_budget", 0)
         self.session: Session = open_session(group, options)
         self.parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad][::-1]
+        self.dtypes: list[str] = []
         try:
             for name, p in self.parameters:
                 if p.device.type != "cpu" or not p.is_floating_point():
@@ -28,7 +31,9 @@ class _Averager:
                         f"parameter {name} is {p.dtype} on {p.device}; only numbers in host memory "
                         "are exchanged so far"
                     )
-                self.session.register(name, tuple(local(p).shape))
+                dtype = name_of(p.dtype)
+                self.dtypes.append(dtype if dtype in TYPES else "float32")
+                self.session.register(name, tuple(local(p).shape), self.dtypes[-1])
             self.session.start()
         except BaseException:
             self.session.close()
@@ -39,25 +44,23 @@ class _Averager:
         self.session.begin()
         if loss is not None:
             self.session.report_loss(float(loss))
-        held = []  # the floats that are submitted, by parameter
+        held = []  # what is submitted, by parameter
         for number, (_, p) in enumerate(self.parameters):
             shard = local(p.detach())
             grad = None if p.grad is None else local(p.grad)
             if grad is None:
-                floats = torch.zeros(shard.numel())
-            elif grad.dtype == torch.float32 and grad.is_contiguous():
-                floats = grad
+                lent = torch.zeros(shard.numel(), dtype=getattr(torch, self.dtypes[number]))
             else:
-                floats = grad.detach().float().contiguous()
-            held.append((p, grad, floats))
-            self.session.submit(number, floats.data_ptr() if floats.numel() else 0)
+                lent = lendable(grad.detach(), self.dtypes[number])
+            held.append((p, grad, lent))
+            self.session.submit(number, lent.data_ptr() if lent.numel() else 0)
         info = self.session.end()
-        for p, grad, floats in held:
+        for p, grad, lent in held:
             if grad is not None:
-                if floats is not grad:
-                    grad.copy_(floats)
-            elif floats.any():  # another rank's loss has it, or error feedback still owes it
-                p.grad = like(p, floats.view(local(p).shape).to(p.dtype))
+                if lent.data_ptr() != grad.data_ptr():
+                    grad.copy_(lent)
+            elif lent.any():  # another rank's loss has it, or error feedback still owes it
+                p.grad = like(p, lent.view(local(p).shape).to(p.dtype))
         return info
 
 

@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from .._native import TYPES
 from ..session import Session, StepInfo
 from . import _loss
 from ._meet import open_session
@@ -35,7 +36,6 @@ logger = logging.getLogger("weir")
 _FORMAT = 1  # of state_dict()
 _GATHER_MAX = 4096  # bytes in one Session.allgather
 _NO_BATCHES = "the loop does not take its batches from weir.torch.batches(loader)"
-_HALF = (torch.bfloat16, torch.float16)
 _attached: weakref.WeakSet[Attached] = weakref.WeakSet()
 
 
@@ -44,13 +44,14 @@ class _Parameter:
     took part in no rank's loss; it goes along with the next gradient, so that nothing that error
     feedback has sent is lost."""
 
-    __slots__ = ("name", "parameter", "shape", "number", "used", "carry")
+    __slots__ = ("name", "parameter", "shape", "dtype", "number", "used", "carry")
 
     def __init__(
         self, name: str, parameter: torch.nn.Parameter, held: torch.Tensor, number: int
     ) -> None:
         """`held`: what of it this rank has."""
-        if held.dtype not in (torch.float32, *_HALF):
+        dtype = name_of(held.dtype)
+        if dtype not in TYPES:
             raise TypeError(
                 f"parameter {name} is {held.dtype}; float32, bfloat16 and float16 are exchanged"
             )
@@ -60,7 +61,7 @@ class _Parameter:
                 "exchanged so far"
             )
         self.name, self.parameter, self.number = name, parameter, number
-        self.shape = tuple(held.shape)
+        self.shape, self.dtype = tuple(held.shape), dtype
         self.used = False
         self.carry: torch.Tensor | None = None
 
@@ -126,7 +127,8 @@ class Attached:
         self._losses: list[Any] = []
         self._finds_loss = loss == "auto"
         self._loss: float | None = None  # where the step's backward pass began
-        self._waiting: list[tuple[Any, torch.Tensor, torch.Tensor]] = []  # future, bucket, floats
+        # Future, bucket, and what of it is lent.
+        self._waiting: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
         self._submitted: list[tuple[_Parameter, torch.Tensor]] = []
         self._queue: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None]
         self._queue = queue.SimpleQueue()
@@ -184,7 +186,7 @@ class Attached:
         session = open_session(self._group, self._options)
         try:
             for known in self._parameters.values():
-                session.register(known.name, known.shape)
+                session.register(known.name, known.shape, known.dtype)
             for state in states:
                 session.load(state)
             if self._checkpoint is not None:
@@ -426,17 +428,18 @@ class Attached:
             future.set_result(self._failure)
             return
         try:
-            floats = _floats(buffer)
-            self._waiting.append((future, buffer, floats))
+            # DDP has buckets for each type.
+            lent = lendable(buffer, self._parameters[id(parameters[0])].dtype)
+            self._waiting.append((future, buffer, lent))
             for parameter, gradient in zip(parameters, gradients):
                 known = self._parameters[id(parameter)]
                 at = gradient.storage_offset() - buffer.storage_offset()
                 if self._finds_unused:
-                    part = floats[at : at + gradient.numel()]
+                    part = lent[at : at + gradient.numel()]
                     if known.carry is not None:
                         part += known.carry
                     self._submitted.append((known, part))
-                self.session.submit(known.number, floats.data_ptr() + 4 * at)
+                self.session.submit(known.number, lent.data_ptr() + lent.element_size() * at)
             self._missing -= len(parameters)
             if self._missing == 0:
                 self._end()
@@ -463,9 +466,9 @@ class Attached:
         if self._writer is not None:
             self._write(self._writer, self.info)
         waiting, self._waiting = self._waiting, []
-        for _, buffer, floats in waiting:
-            if floats is not buffer:
-                buffer.copy_(floats)
+        for _, buffer, lent in waiting:
+            if lent is not buffer:
+                buffer.copy_(lent)
         for future, buffer, _ in waiting:
             future.set_result(buffer)
 
@@ -500,11 +503,19 @@ class Attached:
                     known.carry = None if any(bits) or not part.any() else part.clone()
 
 
-def _floats(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself where it can be lent as it is."""
-    if tensor.dtype == torch.float32 and tensor.is_contiguous():
-        return tensor
-    return tensor.float().contiguous()
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).rpartition(".")[2]
+
+
+def lendable(gradient: torch.Tensor, dtype: str) -> torch.Tensor:
+    """The gradient of a parameter that is registered with `dtype`: itself where it can be lent as it
+    is, else as a copy."""
+    if dtype not in ("float32", name_of(gradient.dtype)):
+        raise TypeError(
+            f"a gradient is {name_of(gradient.dtype)}, and its parameter {dtype}: the average would "
+            "be rounded"
+        )
+    return gradient.to(getattr(torch, dtype)).contiguous()
 
 
 def _marks(known: _Parameter) -> Callable[[torch.Tensor], None]:
