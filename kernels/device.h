@@ -55,9 +55,9 @@ typedef struct weir_device_bucket {
   weir_layout layout;   /* of its own tensors; borrowed until the next reserve */
   const uint8_t *types; /* weir_type, likewise */
   size_t at, n;         /* elements [at, at + n) of the gradient */
-  size_t kept;          /* elements that are selected or drawn, or stale; THIN: floats that travel */
-  size_t stride;        /* bytes of the longest message */
-  size_t tensors_at;    /* its first tensor's place in the table that compress and publish take */
+  size_t kept;       /* elements that are selected or drawn, or stale; THIN: floats that travel */
+  size_t stride;     /* bytes of the longest message */
+  size_t tensors_at; /* its first tensor's place in the table that compress and publish take */
   /* THIN: its tensors, borrowed as the layout is; columns of P and Q; floats that travel first. */
   const weir_thin *thin;
   size_t rank, first_sum;

@@ -170,9 +170,7 @@ Test(half_lost, an_average_beyond_the_largest_bfloat16_loses_the_step) {
 Test(half_lost, so_it_is_on_devices) {
   const test_device device = test_device_open();
   for (size_t p = 0; p < PLANS; p++) {
-    weir_plan plan;
-    cr_assert_eq(weir_plan_parse(plans[p], &plan), WEIR_OK);
-    if (weir_scheme_on_device(&plan) != WEIR_OK || strcmp(plans[p], "fp16:0.5:ag") == 0) continue;
+    if (strcmp(plans[p], "fp16:0.5:ag") == 0) continue;
     course c = {.type = WEIR_FP16,
                 .size = 2,
                 .on_device = true,
