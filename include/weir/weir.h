@@ -345,8 +345,8 @@ weir_status weir_clip(const weir_session *session, float *const *gradients, doub
 
 /* Finish the exchange.  Every tensor must have been submitted.  On WEIR_OK every submitted buffer
  * holds the average over all ranks, with the same bits on all ranks.  On WEIR_E_NONFINITE (returned
- * on all ranks; an average that a tensor's type cannot hold counts, too) the buffers are zero, or what weir_options.nonfinite says, residuals are as before
- * the step, and training can go on.
+ * on all ranks; an average that a tensor's type cannot hold counts, too) the buffers are zero, or
+ * what weir_options.nonfinite says, residuals are as before the step, and training can go on.
  * Other failures end the group: WEIR_E_MISMATCH also when a rank is found to have taken another
  * average than the others in the step before, which the message names.  info may be NULL. */
 weir_status weir_step_end(weir_session *session, weir_step_info *info);
