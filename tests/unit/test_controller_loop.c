@@ -519,7 +519,7 @@ Test(loop, journal_lines_hold_all_inputs) {
     cr_assert_eq(strncmp(line, wanted, strlen(wanted)), 0);
     cr_assert_eq(line[strlen(line) - 2], '}');
     cr_assert_not_null(strstr(line, "\"hosts\":2,\"devices\":1,"));
-    cr_assert_not_null(strstr(line, ":hitopk")); /* a candidate where some ranks have devices, too */
+    cr_assert_not_null(strstr(line, ":hitopk")); /* which devices run, too */
     for (size_t i = 0; i < weir_field_count; i++) {
       (void)snprintf(wanted, sizeof wanted, "\"%s\":", weir_fields[i].name);
       cr_assert_not_null(strstr(strstr(line, "\"input\":{"), wanted), "%s", weir_fields[i].name);
