@@ -144,8 +144,10 @@ static double buffers(const weir_plan *plan, uint32_t scheme, const weir_memory_
   const bool thin = scheme == WEIR_SCHEME_LOW_RANK;
   const bool leaves = scheme != WEIR_SCHEME_DENSE || weir_codecs[plan->codec]->rounds;
   const double gradient = 4.0 * (double)n;
-  const bool rounds = scheme == WEIR_SCHEME_DENSE;
-  double bytes = !leaves ? 0.0 : !form->forgets ? 2.0 * gradient : rounds ? 0.0 : gradient;
+  /* Without error feedback there is no residual, and what a dense sum's rounding loses has no place. */
+  const bool residual = leaves && !form->forgets;
+  const bool fed = residual || (leaves && scheme != WEIR_SCHEME_DENSE);
+  double bytes = (residual ? gradient : 0.0) + (fed ? gradient : 0.0);
   if (scheme == WEIR_SCHEME_SHARED)
     bytes += fmin(gradient, (double)weir_select_room(codec, n, kept, form->threads));
   else if (!thin)

@@ -76,9 +76,9 @@ typedef struct weir_device_task {
   uint64_t seed;
   void *message; /* where the message goes, page-locked, stride bytes; NULL: none (LIST; the others
                     that make one must have it) */
-  float *
-      values; /* page-locked.  WHOLE and SHARE: where e goes, n floats.  THIN: `kept` floats, those from
-                    first_sum on holding the columns to start from; those before are stored */
+  /* Page-locked.  WHOLE and SHARE: where e goes, n floats.  THIN: `kept` floats, of which those from
+   * first_sum on hold the columns to start from, and those before are stored. */
+  float *values;
   void *bins; /* where the gain histogram goes, page-locked, WEIR_DEVICE_BINS; NULL: none */
   /* Page-locked; read and obeyed by the time that await is back. */
   const weir_device_sample *samples;
