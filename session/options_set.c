@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "session/state.h"
 
-typedef enum kind { INT, COUNT, NUMBER, FLAG, WORDS } kind;
+typedef enum kind { INT, COUNT, NUMBER, FLAG, ADDRESS, WORDS } kind;
 
 #define KEY(kind, field) \
   { #field, kind, offsetof(weir_options, field), sizeof(((weir_options *)NULL)->field) }
@@ -39,6 +39,7 @@ static const struct {
             KEY(COUNT, memory_limit),
             KEY(INT, tcp_streams),
             KEY(INT, device),
+            KEY(ADDRESS, stream),
             KEY(WORDS, nonfinite),
             KEY(INT, listener),
             KEY(WORDS, tls),
@@ -69,6 +70,13 @@ static bool read_count(const char *text, uint64_t *out) {
   return *text >= '0' && *text <= '9' && *end == 0 && errno == 0;
 }
 
+static bool read_address(const char *text, void **out) {
+  uint64_t count;
+  if (!read_count(text, &count) || count > UINTPTR_MAX) return false;
+  *out = (void *)(uintptr_t)count;
+  return true;
+}
+
 static bool read_number(const char *text, double *out) {
   char *end;
   *out = strtod(text, &end);
@@ -82,12 +90,13 @@ static bool read_flag(const char *text, bool *out) {
 
 weir_status weir_options_set(weir_options *options, const char *key, const char *value) {
   static const char *const due[] = {"a whole number", "a whole number of at least 0", "a number",
-                                    "\"true\" or \"false\""};
+                                    "\"true\" or \"false\"", "an address in decimal digits"};
   union {
     int whole;
     uint64_t count;
     double number;
     bool flag;
+    void *address;
     const char *words;
   } read;
   size_t i = 0;
@@ -107,6 +116,7 @@ weir_status weir_options_set(weir_options *options, const char *key, const char 
     case COUNT: good = read_count(value, &read.count); break;
     case NUMBER: good = read_number(value, &read.number); break;
     case FLAG: good = read_flag(value, &read.flag); break;
+    case ADDRESS: good = read_address(value, &read.address); break;
     case WORDS: read.words = value; break;
   }
   if (!good)
