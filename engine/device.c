@@ -202,12 +202,14 @@ static weir_status finish(weir_engine *engine) {
 static weir_status zero(weir_engine *engine) {
   const weir_on_device *on = engine->device;
   const size_t *offset = engine->layout.offset;
+  const uint8_t byte = engine->config.keep_nonfinite ? WEIR_NAN_BYTE : 0;
   weir_status status = WEIR_OK;
   for (size_t t = 0; t < engine->layout.tensors && status == WEIR_OK; t++)
     if (offset[t + 1] > offset[t])
       status = weir_on_device_status(
-          on, on->ops->zero(on->device, engine->submitted[t],
-                            (offset[t + 1] - offset[t]) * weir_type_bytes(engine->types[t])));
+          on,
+          on->ops->fill(on->device, engine->submitted[t],
+                        (offset[t + 1] - offset[t]) * weir_type_bytes(engine->types[t]), byte));
   return status;
 }
 

@@ -93,25 +93,12 @@ static weir_status header(weir_engine *engine) {
   return WEIR_OK;
 }
 
-static void fill_half(uint16_t *to, size_t n, uint16_t value) {
-  for (size_t i = 0; i < n; i++) to[i] = value;
-}
-
-static void fill(float *to, size_t n, float value) {
-  for (size_t i = 0; i < n; i++) to[i] = value;
-}
-
 static weir_status zero(weir_engine *engine) {
   const size_t *offset = engine->layout.offset;
-  const bool keep = engine->config.keep_nonfinite;
-  for (size_t t = 0; t < engine->layout.tensors; t++) {
-    const size_t n = offset[t + 1] - offset[t];
-    const unsigned type = engine->types[t];
-    if (type == WEIR_FP32)
-      fill(engine->submitted[t], n, keep ? NAN : 0);
-    else
-      fill_half(engine->submitted[t], n, keep ? weir_half_nan(type) : 0);
-  }
+  const int byte = engine->config.keep_nonfinite ? WEIR_NAN_BYTE : 0;
+  for (size_t t = 0; t < engine->layout.tensors; t++)
+    memset(engine->submitted[t], byte,
+           (offset[t + 1] - offset[t]) * weir_type_bytes(engine->types[t]));
   return WEIR_OK;
 }
 

@@ -26,7 +26,7 @@
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 4u
+#define WEIR_DEVICE_VERSION 5u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -180,8 +180,8 @@ typedef struct weir_device_ops {
   weir_status (*finish)(weir_device *device, bool *overflow);
 
   void (*commit)(weir_device *device); /* r and e change places, and u and what it becomes */
-  /* A gradient of so many bytes becomes 0, on the caller's stream. */
-  weir_status (*zero)(weir_device *device, void *g, size_t bytes);
+  /* Every byte of a gradient of so many becomes `byte`, on the caller's stream. */
+  weir_status (*fill)(weir_device *device, void *g, size_t bytes, uint8_t byte);
   /* Room for a copy of r and u; then take it, or bring it back, on the caller's stream. */
   weir_status (*keep_room)(weir_device *device);
   weir_status (*keep)(weir_device *device, bool restore);

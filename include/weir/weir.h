@@ -142,8 +142,7 @@ typedef struct weir_options {
 
   /* What the gradients are after a step in which one was NaN or infinite: "zero" (default), so that
    * the step changes little; or "keep": every element is NaN on all ranks, so that a loss scaler,
-   * or whoever else looks for such gradients, finds them. Residuals stay as they were either way.
-   * Not with a device. */
+   * or whoever else looks for such gradients, finds them. Residuals stay as they were either way. */
   const char *nonfinite;
   /* tcp, auto; rank 0 alone: a TCP socket that listens at `rendezvous` already, which
    * weir_session_start takes over and closes.  So the kernel may choose the port, and nobody can

@@ -180,10 +180,10 @@ static void commit(weir_device *device) {
   device->next = held;
 }
 
-static weir_status zero(weir_device *device, void *g, size_t bytes) {
+static weir_status fill(weir_device *device, void *g, size_t bytes, uint8_t byte) {
   weir_status status = weir_device_enter(device);
   return status == WEIR_OK
-             ? weir_cuda_check(cudaMemsetAsync(g, 0, bytes, device->caller), "clearing")
+             ? weir_cuda_check(cudaMemsetAsync(g, byte, bytes, device->caller), "clearing")
              : status;
 }
 
@@ -254,7 +254,7 @@ static const weir_device_ops ops = {WEIR_DEVICE_VERSION,
                                     weir_device_publish,
                                     weir_device_finish,
                                     commit,
-                                    zero,
+                                    fill,
                                     keep_room,
                                     keep,
                                     save,
