@@ -2,7 +2,6 @@
  * One bucket's way is in host_feed.c and host_bucket.c. */
 #include "engine/host.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,9 +110,7 @@ static void swap(float **a, float **b) {
 static void commit(weir_engine *engine) {
   weir_host *host = &engine->host;
   const weir_bucket_set *set = &engine->set;
-  bool some = false;
-  for (size_t k = 0; k < set->count; k++) some = some || set->bucket[k].leaves;
-  some = some && !engine->config.forgets;
+  const bool some = weir_engine_leaves(engine);
   for (size_t k = 0; k < set->count && some; k++)
     if (!set->bucket[k].leaves)
       memset(host->fed + set->bucket[k].at, 0, set->bucket[k].n * sizeof(float));
@@ -156,6 +153,28 @@ static const float *residual(const weir_engine *engine) {
   return host->residual;
 }
 
+static weir_status recall(weir_engine *engine, weir_engine_memory *memory) {
+  const weir_host *host = &engine->host;
+  (void)residual(engine); /* what counts as zero is zero now */
+  memory->zero = host->zero;
+  memory->residual = host->residual;
+  memory->velocity = host->velocity;
+  return WEIR_OK;
+}
+
+/* The rest was filled in where it is. */
+static weir_status take(weir_engine *engine, const weir_engine_memory *memory) {
+  engine->host.zero = memory->zero;
+  return WEIR_OK;
+}
+
+static weir_status scale(weir_engine *engine, float factor) {
+  const weir_host *host = &engine->host;
+  if (!host->zero) weir_scale(host->residual, engine->n, factor);
+  if (host->velocity != NULL) weir_scale(host->velocity, engine->n, factor);
+  return WEIR_OK;
+}
+
 const weir_backend weir_host_backend = {.open = open_host,
                                         .close = close_host,
                                         .reserve = reserve,
@@ -181,4 +200,7 @@ const weir_backend weir_host_backend = {.open = open_host,
                                         .rest = rest,
                                         .keep_room = keep_room,
                                         .keep = keep,
+                                        .recall = recall,
+                                        .take = take,
+                                        .scale = scale,
                                         .residual = residual};

@@ -185,8 +185,12 @@ typedef struct weir_device_ops {
   /* Room for a copy of r and u; then take it, or bring it back, on the caller's stream. */
   weir_status (*keep_room)(weir_device *device);
   weir_status (*keep)(weir_device *device, bool restore);
-  /* r to the host.  Waits. */
-  weir_status (*save)(weir_device *device, float *r);
+  /* r and u to the host, where they are asked for (not NULL).  Waits. */
+  weir_status (*save)(weir_device *device, float *r, float *u);
+  /* And from there: r NULL becomes 0, u NULL stays.  Waits. */
+  weir_status (*load)(weir_device *device, const float *r, const float *u);
+  /* u, where there is one, and r where that is asked for, are multiplied; on the caller's stream. */
+  weir_status (*scale)(weir_device *device, float factor, bool r);
 
   /* Clipping, on the caller's stream: the sum of squares of n floats is stored, or added to what
    * there is already; x is brought to a norm of at most limit by it (weir_clip_factor); and its

@@ -213,13 +213,36 @@ static weir_status keep(weir_device *device, bool restore) {
                  : copy_floats(device, device->kept_u, device->u);
 }
 
-static weir_status save(weir_device *device, float *r) {
+/* A copy of pageable memory waits by itself, without a bound: so what it would wait for is waited for
+ * before. */
+static weir_status save(weir_device *device, float *r, float *u) {
   weir_status status = weir_device_enter(device);
-  if (status != WEIR_OK) return status;
-  status = weir_cuda_check(cudaMemcpyAsync(r, device->residual, device->n * sizeof *r,
-                                           cudaMemcpyDefault, device->caller),
-                           "a residual");
+  if (status == WEIR_OK) status = weir_device_wait_for_caller(device);
+  if (status == WEIR_OK && r != NULL) status = copy_floats(device, r, device->residual);
+  if (status == WEIR_OK && u != NULL) status = copy_floats(device, u, device->u);
   return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
+}
+
+static weir_status load(weir_device *device, const float *r, const float *u) {
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) status = weir_device_wait_for_caller(device);
+  if (status == WEIR_OK) {
+    status = r != NULL ? copy_floats(device, device->residual, r)
+                       : weir_cuda_check(cudaMemsetAsync(device->residual, 0, device->n * sizeof *r,
+                                                         device->caller),
+                                         "a residual");
+  }
+  if (status == WEIR_OK && u != NULL) status = copy_floats(device, device->u, u);
+  return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
+}
+
+static weir_status scale(weir_device *device, float factor, bool r) {
+  weir_cuda *cuda = device->unit[0].near;
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK && r) status = weir_cuda_scale(cuda, device->residual, device->n, factor);
+  return status == WEIR_OK && device->u != NULL
+             ? weir_cuda_scale(cuda, device->u, device->n, factor)
+             : status;
 }
 
 static uint64_t waits(const weir_device *device) { return device->waits; }
@@ -258,6 +281,8 @@ static const weir_device_ops ops = {WEIR_DEVICE_VERSION,
                                     keep_room,
                                     keep,
                                     save,
+                                    load,
+                                    scale,
                                     weir_device_measure,
                                     weir_device_clip,
                                     weir_device_norm};

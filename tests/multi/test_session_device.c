@@ -17,8 +17,8 @@ typedef struct worker {
   const char *group, *policy;
   int rank, ranks, device;
   int steps;
-  const char *nonfinite; /* NULL: as it is by default */
-  int poisoned;          /* rank 1's gradient has an infinity in this step; 0: in none */
+  const char *nonfinite;  /* NULL: as it is by default */
+  int poisoned;           /* rank 1's gradient has an infinity in this step; 0: in none */
   double momentum, limit; /* of the norm; 0: nothing is clipped */
   double norm[STEPS];
   weir_network_fn network;
