@@ -27,8 +27,9 @@ struct weir_on_device {
   float *seen;
   size_t *sampled; /* tensors */
   size_t sample_count, seen_count;
-  float *residual;       /* on the host, for who asks; NULL before the first time */
-  atomic_bool in_flight; /* something may be queued that finish has not waited for; any lane */
+  bool zero, kept_zero;       /* as weir_host has it: the residual is all zero */
+  float *residual, *velocity; /* on the host, for who asks; NULL before the first time */
+  atomic_bool in_flight;      /* something may be queued that finish has not waited for; any lane */
 };
 
 /* What an operation of the library gave, with its words. */

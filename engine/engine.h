@@ -226,7 +226,8 @@ typedef struct weir_engine_memory {
   double gain;                   /* of the last step, which the next one's header tells */
 } weir_engine_memory;
 /* The engine's own memory, between steps, with room for columns of so many ranks: to be read, or to
- * be filled in before the first step.  WEIR_E_UNSUPPORTED on a device. */
+ * be filled in before the first step.  Of an engine on a device residual and velocity are copies on the
+ * host, which the next such call makes anew. */
 weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engine_memory *memory);
 /* It has been filled in: take counters and `zero`, and memory->plan with what is pending.  A plan
  * that this group cannot run, or that does not keep to the limit, is not taken, on all ranks alike,

@@ -26,7 +26,7 @@
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 4u
+#define WEIR_DEVICE_VERSION 5u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -180,13 +180,17 @@ typedef struct weir_device_ops {
   weir_status (*finish)(weir_device *device, bool *overflow);
 
   void (*commit)(weir_device *device); /* r and e change places, and u and what it becomes */
-  /* A gradient of so many bytes becomes 0, on the caller's stream. */
-  weir_status (*zero)(weir_device *device, void *g, size_t bytes);
+  /* Every byte of a gradient of so many becomes `byte`, on the caller's stream. */
+  weir_status (*fill)(weir_device *device, void *g, size_t bytes, uint8_t byte);
   /* Room for a copy of r and u; then take it, or bring it back, on the caller's stream. */
   weir_status (*keep_room)(weir_device *device);
   weir_status (*keep)(weir_device *device, bool restore);
-  /* r to the host.  Waits. */
-  weir_status (*save)(weir_device *device, float *r);
+  /* r and u to the host, where they are asked for (not NULL).  Waits. */
+  weir_status (*save)(weir_device *device, float *r, float *u);
+  /* And from there: r NULL becomes 0, u NULL stays.  Waits. */
+  weir_status (*load)(weir_device *device, const float *r, const float *u);
+  /* u, where there is one, and r where that is asked for, are multiplied; on the caller's stream. */
+  weir_status (*scale)(weir_device *device, float factor, bool r);
 
   /* Clipping, on the caller's stream: the sum of squares of n floats is stored, or added to what
    * there is already; x is brought to a norm of at most limit by it (weir_clip_factor); and its

@@ -31,5 +31,3 @@ bool weir_narrow(unsigned type, const float *from, size_t n, uint16_t *to) {
     weir_cpu()->fp16_encode(from, n, (uint8_t *)to);
   return finite;
 }
-
-uint16_t weir_half_nan(unsigned type) { return type == WEIR_BF16 ? 0x7fc0 : 0x7e00; }

@@ -165,6 +165,8 @@ weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uin
                                   float *error);
 weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
 
+weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor);
+
 /* weir_momentum_correct: next = m u + g; next may be u or g.  Then weir_cuda_gather with zero masks
  * what was sent. */
 weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,

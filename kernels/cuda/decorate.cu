@@ -19,6 +19,16 @@ weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const fl
                : WEIR_OK;
 }
 
+__global__ static void scale(float *x, size_t n, float factor) {
+  WEIR_CUDA_EACH(i, n) { x[i] *= factor; }
+}
+
+weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor) {
+  return n > 0 ? weir_cuda_launch(cuda, "scaling", elements_grid(cuda, n), WEIR_CUDA_BLOCK, scale,
+                                  x, n, factor)
+               : WEIR_OK;
+}
+
 /* --- sums of squares -------------------------------------------------------------------------- */
 
 constexpr size_t MEASURING =

@@ -180,10 +180,10 @@ static void commit(weir_device *device) {
   device->next = held;
 }
 
-static weir_status zero(weir_device *device, void *g, size_t bytes) {
+static weir_status fill(weir_device *device, void *g, size_t bytes, uint8_t byte) {
   weir_status status = weir_device_enter(device);
   return status == WEIR_OK
-             ? weir_cuda_check(cudaMemsetAsync(g, 0, bytes, device->caller), "clearing")
+             ? weir_cuda_check(cudaMemsetAsync(g, byte, bytes, device->caller), "clearing")
              : status;
 }
 
@@ -213,13 +213,36 @@ static weir_status keep(weir_device *device, bool restore) {
                  : copy_floats(device, device->kept_u, device->u);
 }
 
-static weir_status save(weir_device *device, float *r) {
+/* A copy of pageable memory waits by itself, without a bound: so what it would wait for is waited for
+ * before. */
+static weir_status save(weir_device *device, float *r, float *u) {
   weir_status status = weir_device_enter(device);
-  if (status != WEIR_OK) return status;
-  status = weir_cuda_check(cudaMemcpyAsync(r, device->residual, device->n * sizeof *r,
-                                           cudaMemcpyDefault, device->caller),
-                           "a residual");
+  if (status == WEIR_OK) status = weir_device_wait_for_caller(device);
+  if (status == WEIR_OK && r != NULL) status = copy_floats(device, r, device->residual);
+  if (status == WEIR_OK && u != NULL) status = copy_floats(device, u, device->u);
   return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
+}
+
+static weir_status load(weir_device *device, const float *r, const float *u) {
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) status = weir_device_wait_for_caller(device);
+  if (status == WEIR_OK) {
+    status = r != NULL ? copy_floats(device, device->residual, r)
+                       : weir_cuda_check(cudaMemsetAsync(device->residual, 0, device->n * sizeof *r,
+                                                         device->caller),
+                                         "a residual");
+  }
+  if (status == WEIR_OK && u != NULL) status = copy_floats(device, device->u, u);
+  return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
+}
+
+static weir_status scale(weir_device *device, float factor, bool r) {
+  weir_cuda *cuda = device->unit[0].near;
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK && r) status = weir_cuda_scale(cuda, device->residual, device->n, factor);
+  return status == WEIR_OK && device->u != NULL
+             ? weir_cuda_scale(cuda, device->u, device->n, factor)
+             : status;
 }
 
 static uint64_t waits(const weir_device *device) { return device->waits; }
@@ -254,10 +277,12 @@ static const weir_device_ops ops = {WEIR_DEVICE_VERSION,
                                     weir_device_publish,
                                     weir_device_finish,
                                     commit,
-                                    zero,
+                                    fill,
                                     keep_room,
                                     keep,
                                     save,
+                                    load,
+                                    scale,
                                     weir_device_measure,
                                     weir_device_clip,
                                     weir_device_norm};

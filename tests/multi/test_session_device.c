@@ -17,6 +17,8 @@ typedef struct worker {
   const char *group, *policy;
   int rank, ranks, device;
   int steps;
+  const char *nonfinite;  /* NULL: as it is by default */
+  int poisoned;           /* rank 1's gradient has an infinity in this step; 0: in none */
   double momentum, limit; /* of the norm; 0: nothing is clipped */
   double norm[STEPS];
   weir_network_fn network;
@@ -34,6 +36,7 @@ static void prepare(const worker *w, weir_options *options) {
   options->device = w->device;
   options->virtual_network = w->network;
   options->momentum_correction = w->momentum;
+  if (w->nonfinite != NULL) options->nonfinite = w->nonfinite;
 }
 
 static void gradient(float *g, int rank, int step) {
@@ -51,6 +54,8 @@ static void train(worker *w, weir_session *session) {
   weir_step_info info = {.struct_size = sizeof info};
   for (int s = 0; s < w->steps && w->status == WEIR_OK; s++) {
     gradient(mine, w->rank, s);
+    const bool lost = s > 0 && s == w->poisoned;
+    if (lost && w->rank == 1) mine[N / 3] = INFINITY;
     if (device)
       d.put(g, mine, N * sizeof *g);
     else
@@ -61,6 +66,7 @@ static void train(worker *w, weir_session *session) {
     if (w->status == WEIR_OK) w->status = weir_submit(session, 0, g);
     if (w->status == WEIR_OK) w->status = weir_submit(session, 1, g + N / 4);
     if (w->status == WEIR_OK) w->status = weir_step_end(session, &info);
+    if (lost) w->status = w->status == WEIR_E_NONFINITE ? WEIR_OK : WEIR_E_INTERNAL;
     if (w->status == WEIR_OK) w->status = weir_residual_digest(session, &w->digest[s]);
     if (device)
       d.get(w->average[s], g, N * sizeof *g);
@@ -103,6 +109,8 @@ static void run_with(worker *w, const char *policy, unsigned where, worker other
                     .device = where >> r & 1 ? 0 : -1,
                     .steps = STEPS,
                     .momentum = others.momentum,
+                    .nonfinite = others.nonfinite,
+                    .poisoned = others.poisoned,
                     .limit = others.limit,
                     .network = others.network};
   }
@@ -135,6 +143,33 @@ Test(session_device, trains_as_the_host_does) {
         /* Sums of squares run in another order on a device. */
         cr_assert_float_eq(mine[r].gain, host[r].gain, 1e-9, "%s: gains %.17g and %.17g",
                            policies[p], mine[r].gain, host[r].gain);
+      }
+    }
+}
+
+/* Averages of a lost step are NaN, or zero, all of them and on all ranks; the residual is what it was
+ * before, and the next step makes of it what it makes in host memory. */
+Test(session_device, a_lost_step_leaves_nan_or_zero) {
+  static const char *const policies[] = {"fixed:topk:0.1:ag", "fixed:none:1:dense-ring",
+                                         "fixed:qsgd:0.125:sra", "fixed:star:0.1:art-tree",
+                                         "groups:layers:qsgd:0.125:ag"};
+  static worker host[RANKS], mine[RANKS];
+  use_library();
+  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+    for (int keep = 0; keep < 2; keep++) {
+      const worker others = {.poisoned = 3, .nonfinite = keep ? "keep" : "zero"};
+      run_with(host, policies[p], 0, others);
+      run_with(mine, policies[p], p % 2 == 0 ? 7 : 2, others);
+      for (int r = 0; r < RANKS; r++) {
+        cr_assert_eq(mine[r].status, WEIR_OK, "%s: %s", policies[p], mine[r].message);
+        for (size_t i = 0; i < N; i++)
+          cr_assert(keep ? isnan(mine[r].average[3][i]) : mine[r].average[3][i] == 0,
+                    "%s: element %zu is %g", policies[p], i, (double)mine[r].average[3][i]);
+        cr_assert_eq(mine[r].digest[3], mine[r].digest[2], "%s", policies[p]);
+        cr_assert_eq(memcmp(mine[r].average, host[r].average, sizeof host[r].average), 0, "%s",
+                     policies[p]);
+        cr_assert_eq(memcmp(mine[r].digest, host[r].digest, sizeof host[r].digest), 0, "%s",
+                     policies[p]);
       }
     }
 }
