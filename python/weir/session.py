@@ -174,8 +174,8 @@ class Session:
         self._info = _native.StepInfo()
         self._hooks: _native.StateHooks | None = None
         self._hook_error: BaseException | None = None
-        self._device = int(options.get("device", -1))
-        self._stream = options.get("stream")
+        device, self._stream = options.get("device"), options.get("stream")
+        self._device = -1 if device is None else int(device)
         if self._stream is not None:
             options = {**options, "stream": _stream_address(self._stream)}
         size = _library.weir_options_size()

@@ -98,4 +98,4 @@ def average(
     averager = _sessions.get(model)
     if averager is None:
         averager = _sessions[model] = _Averager(model, group, options)
-    return averager.step(loss)
+    return averager.step(loss.detach() if isinstance(loss, torch.Tensor) else loss)

@@ -211,7 +211,9 @@ class Attached:
 
     def _forward(self, module: torch.nn.Module) -> None:
         self._raise_failure()
-        if not torch.is_grad_enabled():
+        if (
+            not torch.is_grad_enabled() or _loss.within()
+        ):  # computed again, in its own backward pass
             return
         self._pass = _loss.here()
         if self._announced or not module.training:

@@ -47,7 +47,7 @@ def _scalar(tensors: Any, gradients: Any) -> torch.Tensor | None:
 
 def _watching(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
     own = _local.own
-    if own.inside or torch._C._current_graph_task_id() >= 0:  # of a pass, on a thread of torch's
+    if own.inside or within():
         return _original(tensors, grad_tensors, *args, **kwargs)
     own.inside, own.root = True, _scalar(tensors, grad_tensors)
     try:
@@ -66,6 +66,11 @@ def _scaling(scaler: Any, outputs: Any) -> Any:
 def scale(scaler: Any, outputs: Any) -> Any:
     """As a GradScaler does, without being taken for the loss."""
     return _original_scale(scaler, outputs)
+
+
+def within() -> bool:
+    """Is this called by a backward pass, be it on a thread of torch's?"""
+    return torch._C._current_graph_task_id() >= 0
 
 
 def here() -> Pass:
