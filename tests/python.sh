@@ -2,7 +2,7 @@
 # The Python package's style, types and tests, with the library of this build.  Where CI is set nothing
 # that is missing is skipped.
 set -uo pipefail
-library=$1 source=$2 command=$3
+library=$1 source=$2 command=$3 emulated=$4
 home=${WEIR_PYTORCH_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/pytorch}
 if [[ ! -f $home/installed ]]; then
   echo "skipped: no PyTorch in $home; scripts/setup-pytorch.sh fetches it"
@@ -24,4 +24,5 @@ style=(--no-cache --config "$source/python/pyproject.toml" "$source/python" "$so
 "$home/bin/mypy" --strict --cache-dir /dev/null --python-executable "$home/bin/python" \
   "$source/python/weir" || exit 1
 export PYTHONPATH=$source/python WEIR_LIBRARY=$library WEIR_COMMAND=$command PYTHONDONTWRITEBYTECODE=1
+export WEIR_TEST_CUDA=$emulated
 exec "$home/bin/python" -m pytest -q -p no:cacheprovider --durations=5 "$source/python/tests"

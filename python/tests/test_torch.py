@@ -42,6 +42,27 @@ def test_trap(ranks, trap):
     ranks.run(trap)
 
 
+def test_parameters_in_several_places_are_named():
+    torch = pytest.importorskip("torch")
+    from weir.torch._device import Host, place_of
+
+    cpu, meta = torch.device("cpu"), torch.device("meta")
+    assert type(place_of([("a", cpu), ("b", cpu)], {})) is type(place_of([], {})) is Host
+    for held, kind, words in (
+        ([("a", cpu), ("b", cpu), ("c", meta)], TypeError, "a is on cpu, and c on meta; "),
+        (
+            [("a", meta)],
+            TypeError,
+            "parameter a is on meta; gradients are exchanged in host memory",
+        ),
+    ):
+        with pytest.raises(kind, match=words):
+            place_of(held, {})
+    for key in ("device", "stream"):
+        with pytest.raises(ValueError, match=f"{key}= is for Session"):
+            place_of([("a", cpu)], {key: 0})
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision(ranks, dtype):
     ranks.run("half_precision", dtype=dtype)
