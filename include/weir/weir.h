@@ -189,7 +189,7 @@ typedef struct weir_options {
    * gradient's on average only.  The same on all ranks.  For codecs that lose nothing on average, or
    * round to 16 bits (none, bf16, fp16, qsgd, qsgd-l2), under policies that name them:
    * "fixed:", "groups:" and "bits"; others are refused, by weir_session_create
-   * (WEIR_E_INVALID) or weir_session_start (WEIR_E_UNSUPPORTED).  Not with a device. */
+   * (WEIR_E_INVALID) or weir_session_start (WEIR_E_UNSUPPORTED). */
   bool error_feedback;
 } weir_options;
 

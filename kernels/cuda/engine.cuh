@@ -40,6 +40,7 @@ struct weir_device {
   cudaEvent_t done; /* on the own stream */
   size_t n;
   double timeout_s;
+  bool feedback;                    /* otherwise residual is NULL, but for one that was loaded */
   float *residual, *e, *sum, *kept; /* kept: NULL before keep_room */
   float momentum;                   /* 0: none, and none of these */
   float *u, *next, *kept_u;
