@@ -161,7 +161,7 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info);
 weir_status weir_engine_report_loss(weir_engine *engine, double loss);
 /* On a device: a gradient brought to a norm of at most limit, on the caller's stream; gradients[t]
  * is that of tensor place[t].  Waits only for the norm it had, unless that is NULL. */
-weir_status weir_engine_clip(const weir_engine *engine, float *const *gradients,
+weir_status weir_engine_clip(const weir_engine *engine, void *const *gradients,
                              const uint32_t *place, double limit, double *norm);
 /* Has the step's communication begun?  Then it goes on until weir_engine_step_end, and nobody else
  * may use the communicator. */

@@ -193,11 +193,11 @@ typedef struct weir_device_ops {
   /* u, where there is one, and r where that is asked for, are multiplied; on the caller's stream. */
   weir_status (*scale)(weir_device *device, float factor, bool r);
 
-  /* Clipping, on the caller's stream: the sum of squares of n floats is stored, or added to what
-   * there is already; x is brought to a norm of at most limit by it (weir_clip_factor); and its
+  /* Clipping, on the caller's stream: the sum of squares of n elements of this weir_type is stored, or
+   * added to what there is already; x is brought to a norm of at most limit by it (weir_clip_factor); and its
    * root.  Only norm waits. */
-  weir_status (*measure)(weir_device *device, const float *x, size_t n, bool add);
-  weir_status (*clip)(weir_device *device, float *x, size_t n, double limit);
+  weir_status (*measure)(weir_device *device, const void *x, unsigned type, size_t n, bool add);
+  weir_status (*clip)(weir_device *device, void *x, unsigned type, size_t n, double limit);
   weir_status (*norm)(weir_device *device, double *norm);
 } weir_device_ops;
 

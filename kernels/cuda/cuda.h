@@ -171,14 +171,16 @@ weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor);
  * what was sent. */
 weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,
                                        size_t n, float m);
-/* Clipping: the sum of squares of n floats is stored at the beginning of room, a double, or added
+/* Clipping: the sum of squares of n elements of this weir_type is stored at the beginning of room, a double, or added
  * to what there is already; then x is brought to a norm of at most limit by it: weir_scale by
  * weir_clip_factor.  The sum runs in another order than on the CPU (see weir_cuda_ef_accumulate),
  * so that the factor may differ in its last bit.  room: WEIR_CUDA_MEASURE bytes of device memory,
  * aligned to 8.  Neither needs a reservation. */
 #define WEIR_CUDA_MEASURE ((size_t)40 << 10)
-weir_status weir_cuda_measure(weir_cuda *cuda, const float *x, size_t n, bool add, void *room);
-weir_status weir_cuda_clip(weir_cuda *cuda, float *x, size_t n, double limit, const void *room);
+weir_status weir_cuda_measure(weir_cuda *cuda, const void *x, unsigned type, size_t n, bool add,
+                              void *room);
+weir_status weir_cuda_clip(weir_cuda *cuda, void *x, unsigned type, size_t n, double limit,
+                           const void *room);
 
 /* --- qsgd ------------------------------------------------------------------------------------ */
 

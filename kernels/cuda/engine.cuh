@@ -117,8 +117,9 @@ weir_status weir_device_project_back(weir_device *device, size_t bucket, float *
 weir_status weir_device_expand(weir_device *device, size_t bucket, const float *values);
 weir_status weir_device_publish(weir_device *device, size_t bucket, void *const *g, float share);
 weir_status weir_device_finish(weir_device *device, bool *overflow);
-weir_status weir_device_measure(weir_device *device, const float *x, size_t n, bool add);
-weir_status weir_device_clip(weir_device *device, float *x, size_t n, double limit);
+weir_status weir_device_measure(weir_device *device, const void *x, unsigned type, size_t n,
+                                bool add);
+weir_status weir_device_clip(weir_device *device, void *x, unsigned type, size_t n, double limit);
 weir_status weir_device_norm(weir_device *device, double *norm);
 
 #endif

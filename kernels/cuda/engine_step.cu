@@ -42,9 +42,7 @@ __global__ static void publish(float *to, const float *sum, size_t n, float shar
 }
 
 __global__ static void widen(unsigned type, const uint16_t *from, size_t n, float *to) {
-  WEIR_CUDA_EACH(i, n) {
-    to[i] = type == WEIR_BF16 ? weir_bf16_value(from[i]) : weir_half_value(from[i]);
-  }
+  WEIR_CUDA_EACH(i, n) { to[i] = weir_widened(type, from[i]); }
 }
 
 /* Rounded once; what would not be finite saturates, which nobody gets to see. */
@@ -54,7 +52,7 @@ __global__ static void publish_half(unsigned type, uint16_t *to, const float *su
   bool finite = true;
   WEIR_CUDA_EACH(i, n) {
     float value = sum[i] * share;
-    to[i] = type == WEIR_BF16 ? weir_bf16_bits(value) : weir_fp16_bits(value);
+    to[i] = weir_narrowed(type, value);
     finite = finite && weir_magnitude(value) < least;
   }
   if (!finite) atomicOr(overflow, 1U);
