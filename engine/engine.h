@@ -142,8 +142,8 @@ typedef struct weir_engine_config {
   int most_ranks; /* that the group may have once others join: memory_limit is for as many; or 0 */
   bool counts;  /* headers tell of nonzero elements: in every step while gradients have few, in host
                   memory, without momentum */
-  bool forgets; /* no error feedback: what a plan does not send is lost.  In host memory; plans of
-                   codecs that are not unbiased are refused */
+  bool forgets; /* no error feedback: what a plan does not send is lost.  Plans of codecs that
+                   are not unbiased are refused */
   bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */
   struct weir_scope *scope; /* of the session, for the engine's threads (base/scope.h); or NULL */
@@ -161,7 +161,7 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info);
 weir_status weir_engine_report_loss(weir_engine *engine, double loss);
 /* On a device: a gradient brought to a norm of at most limit, on the caller's stream; gradients[t]
  * is that of tensor place[t].  Waits only for the norm it had, unless that is NULL. */
-weir_status weir_engine_clip(const weir_engine *engine, float *const *gradients,
+weir_status weir_engine_clip(const weir_engine *engine, void *const *gradients,
                              const uint32_t *place, double limit, double *norm);
 /* Has the step's communication begun?  Then it goes on until weir_engine_step_end, and nobody else
  * may use the communicator. */

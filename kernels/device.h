@@ -3,7 +3,7 @@
  *
  * Memory: three buffers of n floats, r (residual), e and sum.  A step reads r and writes e and sum;
  * the commit lets r and e change places, so that a step that does not count leaves nothing to bring
- * back.  What a rank sends is taken off e.  Momentum correction adds two more of the same kind, u
+ * back.  What a rank sends is taken off e.  Without error feedback there is no r.  Momentum correction adds two more of the same kind, u
  * (velocity) and what it becomes.
  *
  * Streams: what leads to a bucket's message is queued on the caller's stream and followed by an
@@ -111,9 +111,9 @@ typedef struct weir_device_ops {
 
   /* stream: the cudaStream_t on which gradients come into being; NULL: the default stream.  Room
    * for gradients of n elements; r is zero, and so is u, which there is where momentum is not 0.
-   * Waits. */
-  weir_status (*create)(int device, void *stream, size_t n, float momentum, double timeout_s,
-                        weir_device **out);
+   * feedback false: r takes no memory, e = g; of codecs that encode or round.  Waits. */
+  weir_status (*create)(int device, void *stream, size_t n, float momentum, bool feedback,
+                        double timeout_s, weir_device **out);
   void (*free)(weir_device *device); /* waits; NULL is allowed */
   /* Room for these buckets, which take the place of those before.  Keeps what it has: a plan that
    * was in force needs no more.  After a failure it is to be called again.  Waits when it
@@ -187,16 +187,17 @@ typedef struct weir_device_ops {
   weir_status (*keep)(weir_device *device, bool restore);
   /* r and u to the host, where they are asked for (not NULL).  Waits. */
   weir_status (*save)(weir_device *device, float *r, float *u);
-  /* And from there: r NULL becomes 0, u NULL stays.  Waits. */
+  /* And from there: r NULL becomes 0, u NULL stays.  Without feedback there is an r then until the next
+   * commit.  Waits. */
   weir_status (*load)(weir_device *device, const float *r, const float *u);
   /* u, where there is one, and r where that is asked for, are multiplied; on the caller's stream. */
   weir_status (*scale)(weir_device *device, float factor, bool r);
 
-  /* Clipping, on the caller's stream: the sum of squares of n floats is stored, or added to what
-   * there is already; x is brought to a norm of at most limit by it (weir_clip_factor); and its
+  /* Clipping, on the caller's stream: the sum of squares of n elements of this weir_type is stored, or
+   * added to what there is already; x is brought to a norm of at most limit by it (weir_clip_factor); and its
    * root.  Only norm waits. */
-  weir_status (*measure)(weir_device *device, const float *x, size_t n, bool add);
-  weir_status (*clip)(weir_device *device, float *x, size_t n, double limit);
+  weir_status (*measure)(weir_device *device, const void *x, unsigned type, size_t n, bool add);
+  weir_status (*clip)(weir_device *device, void *x, unsigned type, size_t n, double limit);
   weir_status (*norm)(weir_device *device, double *norm);
 } weir_device_ops;
 

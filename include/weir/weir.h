@@ -189,7 +189,7 @@ typedef struct weir_options {
    * gradient's on average only.  The same on all ranks.  For codecs that lose nothing on average, or
    * round to 16 bits (none, bf16, fp16, qsgd, qsgd-l2), under policies that name them:
    * "fixed:", "groups:" and "bits"; others are refused, by weir_session_create
-   * (WEIR_E_INVALID) or weir_session_start (WEIR_E_UNSUPPORTED).  Not with a device. */
+   * (WEIR_E_INVALID) or weir_session_start (WEIR_E_UNSUPPORTED). */
   bool error_feedback;
 } weir_options;
 
@@ -331,15 +331,15 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info);
 weir_status weir_submit(weir_session *session, uint32_t tensor, void *gradient);
 
 /* Local gradient clipping (Deep Gradient Compression, section 3.3), for between the backward pass
- * and weir_submit: gradients[tensor], numel floats each where they will be submitted, are this
- * rank's; where their norm together is greater than limit / sqrt(world_size) they are scaled down
+ * and weir_submit: gradients[tensor], numel elements of its type each where they will be submitted, are
+ * this rank's; where their norm together is greater than limit / sqrt(world_size) they are scaled down
  * to that, as the norm of a sum of independent gradients grows with the root of their number. *norm
  * (may be NULL) receives what it was.  limit is at least 0; 0: nothing is clipped.  A gradient that
  * is not finite stays as it is, for the step to find.  This rank's own business: nothing is sent.
  * On a device it is queued on weir_options.stream, and only a norm that is asked for is waited for;
- * sums run in another order there, so that what is scaled may differ in its last bit.
- * WEIR_E_UNSUPPORTED where a tensor is registered with 16 bits an element. */
-weir_status weir_clip(const weir_session *session, float *const *gradients, double limit,
+ * sums run in another order there, so that what is scaled may differ in its last bit.  Elements of 16
+ * bits are widened, scaled and rounded once. */
+weir_status weir_clip(const weir_session *session, void *const *gradients, double limit,
                       double *norm);
 
 /* Finish the exchange.  Every tensor must have been submitted.  On WEIR_OK every submitted buffer

@@ -29,6 +29,12 @@ typedef struct worker {
   char message[512];
 } worker;
 
+static void widening(void *user, uint64_t step, double *latency_s, double *bandwidth_bytes_s) {
+  (void)user;
+  *latency_s = 1e-3;
+  *bandwidth_bytes_s = step < 3 ? 1e6 : 1e9;
+}
+
 static void use_library(void) { (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1); }
 
 static void prepare(const worker *w, weir_options *options) {
@@ -62,7 +68,7 @@ static void train(worker *w, weir_session *session) {
       memcpy(g, mine, N * sizeof *g);
     w->status = weir_step_begin(session, NULL);
     if (w->status == WEIR_OK && w->limit > 0)
-      w->status = weir_clip(session, (float *[]){g, g + N / 4}, w->limit, &w->norm[s]);
+      w->status = weir_clip(session, (void *[]){g, g + N / 4}, w->limit, &w->norm[s]);
     if (w->status == WEIR_OK) w->status = weir_submit(session, 0, g);
     if (w->status == WEIR_OK) w->status = weir_submit(session, 1, g + N / 4);
     if (w->status == WEIR_OK) w->status = weir_step_end(session, &info);
@@ -157,7 +163,10 @@ Test(session_device, a_lost_step_leaves_nan_or_zero) {
   use_library();
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     for (int keep = 0; keep < 2; keep++) {
-      const worker others = {.poisoned = 3, .nonfinite = keep ? "keep" : "zero"};
+      /* In virtual time a table comes into force in the same step always. */
+      const bool table = strncmp(policies[p], "groups", 6) == 0;
+      const worker others = {
+          .poisoned = 3, .nonfinite = keep ? "keep" : "zero", .network = table ? widening : NULL};
       run_with(host, policies[p], 0, others);
       run_with(mine, policies[p], p % 2 == 0 ? 7 : 2, others);
       for (int r = 0; r < RANKS; r++) {
@@ -201,17 +210,59 @@ Test(session_device, gradients_are_clipped_there) {
   }
 }
 
-static void network(void *user, uint64_t step, double *latency_s, double *bandwidth_bytes_s) {
-  (void)user;
-  *latency_s = 1e-3;
-  *bandwidth_bytes_s = step < 3 ? 1e6 : 1e9;
+/* Whole numbers, whose squares add up to the same in any order; of three types, two of which follow one
+ * another in memory. */
+static void clip_types(int device, uint16_t *half, float *wide, double *norm) {
+  const test_device d = test_device_open();
+  const worker alone = {.policy = "fixed:none:1:dense-ring", .ranks = 1, .device = device};
+  weir_options options;
+  weir_session *session = NULL;
+  for (size_t i = 0; i < N; i++) {
+    wide[i] = (float)(i % 5);
+    half[i] = i % 2 == 0 ? 0x3f80 : 0x4080; /* of bfloat16: 1 and 4; of fp16 1.875 and 2.25 */
+  }
+  void *const to = device >= 0 ? d.memory(2 * N) : half, *const w =
+                                                             device >= 0 ? d.memory(4 * N) : wide;
+  if (device >= 0) d.put(to, half, 2 * N);
+  if (device >= 0) d.put(w, wide, 4 * N);
+  uint16_t *const h = to;
+  prepare(&alone, &options);
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_register_typed(session, "b", 1, 500, WEIR_BF16, NULL), WEIR_OK);
+  cr_assert_eq(weir_register_typed(session, "h", 1, N - 700, WEIR_FP16, NULL), WEIR_OK);
+  cr_assert_eq(weir_register_typed(session, "i", 1, 200, WEIR_FP16, NULL), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "w", N, NULL), WEIR_OK);
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_clip(session, (void *[]){h, h + 500, h + N - 200, w}, 17, norm), WEIR_OK, "%s",
+               weir_last_error());
+  if (device >= 0) d.get(half, to, 2 * N);
+  if (device >= 0) d.get(wide, w, 4 * N);
+  weir_session_free(session);
+  if (device >= 0) d.forget(to);
+  if (device >= 0) d.forget(w);
+}
+
+Test(session_device, sixteen_bits_are_clipped_as_on_hosts) {
+  static uint16_t half[2][N];
+  static float wide[2][N];
+  double norm[2];
+  use_library();
+  clip_types(-1, half[0], wide[0], &norm[0]);
+  clip_types(0, half[1], wide[1], &norm[1]);
+  /* 500 of 1 and 16, 1500 of 1.875 and 2.25 squared, 2000 of 0 to 16: half of each, or a fifth. */
+  const double square = 250 * 17.0 + 750 * (1.875 * 1.875 + 2.25 * 2.25) + 400 * 30.0;
+  cr_assert_float_eq(norm[0], sqrt(square), 1e-9, "%.17g", norm[0]);
+  cr_assert_eq(norm[1], norm[0]);
+  cr_assert(wide[0][1] < 1 && half[0][0] < 0x3f80);
+  cr_assert_eq(memcmp(half[1], half[0], sizeof half[0]), 0);
+  cr_assert_eq(memcmp(wide[1], wide[0], sizeof wide[0]), 0);
 }
 
 /* The policy looks at the gain curve, which the device makes on rank 0. */
 Test(session_device, the_adaptive_policy_decides_on_one) {
   static worker w[RANKS];
   use_library();
-  run(w, "weir", 7, network);
+  run(w, "weir", 7, widening);
   for (int r = 0; r < RANKS; r++) {
     cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
     cr_assert_eq(memcmp(w[r].average, w[0].average, sizeof w[r].average), 0);
@@ -225,7 +276,7 @@ Test(session_device, steps_are_charged_whole_messages) {
   static worker w[RANKS];
   use_library();
   for (unsigned where = 0; where < 3; where += 2) {
-    run(w, "fixed:topk:1:ag", where, network);
+    run(w, "fixed:topk:1:ag", where, widening);
     for (int r = 0; r < RANKS; r++) {
       cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
       cr_assert_float_eq(w[r].comm_s, 2e-3 + 2 * 16016 / 1e9, 1e-12, "%g", w[r].comm_s);

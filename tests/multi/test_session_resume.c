@@ -54,6 +54,7 @@ typedef struct job {
   bool nothing;        /* gradients are 0 */
   bool at_once;        /* decisions fall in the step that they follow from */
   unsigned where;      /* bit r: rank r has a device */
+  bool forgets;        /* no error feedback */
   const blob *load;    /* RANKS_MOST of them; rank r takes r, r + ranks, ...; NULL: none */
   int loads;
   blob *save; /* at the end */
@@ -108,6 +109,7 @@ static weir_session *create(worker *w) {
   options.momentum_correction = j->momentum;
   options.warmup_steps = j->warmup;
   options.timeout_s = 30;
+  options.error_feedback = !j->forgets;
   options.device = j->where >> w->rank & 1 ? 0 : -1;
   if (j->at_once) options.virtual_network = steady;
   weir_status status = weir_session_create(&session, &options);
@@ -292,6 +294,42 @@ Test(session_resume, devices_and_hosts_go_on_from_each_other) {
       }
       drop(blobs);
     }
+}
+
+/* What was kept back before is sent in the first step of sessions without error feedback, and nothing
+ * of that is kept. */
+Test(session_resume, what_was_kept_back_is_sent_once_where_nothing_is_kept) {
+  blob blobs[RANKS_MOST] = {0};
+  worker before[RANKS_MOST], host[RANKS_MOST], mine[RANKS_MOST];
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
+  the_device = test_device_open();
+  job j = {.policy = "fixed:qsgd:0.0625:ag", .ranks = 2, .to = 3, .save = blobs, .where = 1};
+  run(&j, before);
+  for (int steps = 0; steps < 4; steps++) {
+    j = (job){.policy = "fixed:qsgd:0.125:ag",
+              .ranks = 2,
+              .from = 3,
+              .to = 3 + steps,
+              .nothing = true,
+              .rescale = 0.5,
+              .forgets = true,
+              .load = blobs,
+              .loads = 2};
+    run(&j, host);
+    j.where = 3;
+    run(&j, mine);
+    for (int r = 0; r < 2; r++) {
+      cr_assert_eq(mine[r].digest, host[r].digest, "%d steps", steps);
+      cr_assert_eq(memcmp(mine[r].sum, host[r].sum, sizeof host[r].sum), 0, "%d steps", steps);
+    }
+    for (int e = 0; e < N && steps > 0; e++) {
+      const double kept = (before[0].given[e] + before[1].given[e]) / 2 - (double)before[0].sum[e];
+      cr_assert(fabs(kept - (double)mine[0].sum[e]) < 0.5, "element %d: %g of %g", e,
+                (double)mine[0].sum[e], kept);
+      cr_assert(steps == 1 || mine[0].last[e] == 0, "it comes again");
+    }
+  }
+  drop(blobs);
 }
 
 /* A scale changes residual and velocity there as it does on a host: the state that is saved then makes
