@@ -1,8 +1,12 @@
 """Each trap of DistributedDataParallel, against plain DDP on the same batches (traps.py)."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from conftest import emulated_library, torch_version
 
 TRAPS = [
     "buckets_rebuilt",
@@ -83,6 +87,20 @@ def test_killed_rank_is_named(ranks):
         assert "rank 2" in told and "rank 2" in again
         assert seconds < 60  # of a time-out of 1800
     assert answers[2] is None
+
+
+def test_the_check_of_a_device_runs():
+    """cuda_check.py, over the emulated one."""
+    torch_version()
+    cases = ["exact net", "races", "scaler", "averaged", "speed plain", "speed topk"]
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "cuda_check.py"), *cases],
+        env={**os.environ, "WEIR_TEST_DEVICE": "1", "WEIR_CUDA_LIBRARY": emulated_library()},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 of 8 ok, 0 failed" in done.stdout, done.stdout
 
 
 def test_report_is_drawn(ranks, tmp_path):

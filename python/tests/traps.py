@@ -21,6 +21,7 @@ import numpy
 import pytest
 import torch
 import torch.distributed as dist
+from common import refused, tried
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -129,16 +130,6 @@ def stays_alike(model: nn.Module, steps: int, loss: Any = loss_of, **ddp: Any) -
         identical_on_all(ours)
     attached.close()
     return worst
-
-
-@contextlib.contextmanager
-def refused(kind: type[Exception], words: str) -> Iterator[None]:
-    try:
-        yield
-    except kind as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError(f"{words}: nothing was raised")
 
 
 # --- traps -------------------------------------------------------------------------------------
@@ -772,26 +763,6 @@ def same(a: list[Any], b: list[Any]) -> None:
     assert len(a) == len(b)
     for at, (left, right) in enumerate(zip(a, b)):
         assert torch.equal(left, right), f"{at} of {len(a)}: {left} beside {right}"
-
-
-def tried(attached: Any, trials: Any) -> Any:
-    """A session's begin() that makes trials of so many steps, from the so many-th begin on."""
-    begin, count = attached.session.begin, 0
-
-    def trying() -> Any:
-        nonlocal count
-        info = begin()
-        info.trial = attached.trial
-        if any(count == first + length for first, length in trials):
-            attached._put_back()
-            info.trial = False
-        if any(count == first for first, _ in trials):
-            attached._keep()
-            info.trial = True
-        count += 1
-        return info
-
-    return trying
 
 
 def trials_leave_nothing() -> int:

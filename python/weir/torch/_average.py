@@ -80,7 +80,8 @@ class _Averager:
 def _close(reference: weakref.ref[_Averager]) -> None:
     averager = reference()
     if averager is not None:
-        averager.session.close()
+        with averager.place.here():
+            averager.session.close()
 
 
 def average(

@@ -330,7 +330,8 @@ class Attached:
         if self._record is not None:
             self._record.close()
         if not self._thread.is_alive():  # else a peer is being waited for; the process ends anyway
-            self.session.close()
+            with self._place.here():
+                self.session.close()
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run it on the thread that has the session."""
