@@ -889,6 +889,12 @@ def plain_loop() -> None:
         assert info.step == step and info.plan == "none:1:dense-ring"
         alike(plain.module, model)
         identical_on_all(model)
+    clear(model)
+    x = batch(4)
+    x[0, 0] = float("inf") if rank() == 1 else 0.0
+    model(x).square().mean().backward()
+    assert weir.torch.average(model, policy=EXACT).lost
+    assert all(p.grad.isnan().all() for p in model.parameters())
 
 
 def fsdp_shards() -> None:
