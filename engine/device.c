@@ -42,6 +42,8 @@ static void close_device(weir_engine *engine) {
   weir_on_device *on = engine->device;
   if (on == NULL) return;
   weir_on_device_close_samples(engine);
+  on->ops->unpin(on->device, on->table);
+  on->ops->unpin(on->device, on->lent);
   on->ops->unpin(on->device, on->bins);
   on->ops->unpin(on->device, on->lost);
   on->ops->unpin(on->device, on->whole);
