@@ -28,7 +28,7 @@ static weir_status open_device(weir_engine *engine) {
           ? weir_fail(WEIR_E_NOMEM, "no memory for a device")
           : weir_on_device_status(
                 on, ops->create(config->device, config->stream, engine->n, (float)config->momentum,
-                                !config->forgets, config->device_timeout_s, &on->device));
+                                !config->without_feedback, config->device_timeout_s, &on->device));
   if (status != WEIR_OK) {
     free(on->thin);
     free(on);
@@ -42,6 +42,8 @@ static void close_device(weir_engine *engine) {
   weir_on_device *on = engine->device;
   if (on == NULL) return;
   weir_on_device_close_samples(engine);
+  on->ops->unpin(on->device, on->table);
+  on->ops->unpin(on->device, on->lent);
   on->ops->unpin(on->device, on->bins);
   on->ops->unpin(on->device, on->lost);
   on->ops->unpin(on->device, on->whole);

@@ -29,7 +29,9 @@ struct weir_on_device {
   size_t sample_count, seen_count;
   bool zero, kept_zero;       /* as weir_host has it: the residual is all zero */
   float *residual, *velocity; /* on the host, for who asks; NULL before the first time */
-  atomic_bool in_flight;      /* something may be queued that finish has not waited for; any lane */
+  void *table, *lent;         /* page-locked: of pieces of optimizers, and weir_engine_lend's */
+  size_t table_bytes, lent_bytes;
+  atomic_bool in_flight; /* something may be queued that finish has not waited for; any lane */
 };
 
 /* What an operation of the library gave, with its words. */

@@ -12,6 +12,7 @@
 
 #include "collectives/collective.h"
 #include "collectives/cost.h"
+#include "kernels/adaptive.h"
 #include "kernels/codec.h"
 #include "kernels/runs.h"
 
@@ -140,9 +141,10 @@ typedef struct weir_engine_config {
   double device_timeout_s;
   bool devices;
   int most_ranks; /* that the group may have once others join: memory_limit is for as many; or 0 */
-  bool counts;  /* headers tell of nonzero elements: in every step while gradients have few, in host
+  bool counts; /* headers tell of nonzero elements: in every step while gradients have few, in host
                   memory, without momentum */
-  bool forgets; /* no error feedback: what a plan does not send is lost.  Plans of codecs that
+  bool
+      without_feedback; /* no error feedback: what a plan does not send is lost.  Plans of codecs that
                    are not unbiased are refused */
   bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */
@@ -163,6 +165,21 @@ weir_status weir_engine_report_loss(weir_engine *engine, double loss);
  * is that of tensor place[t].  Waits only for the norm it had, unless that is NULL. */
 weir_status weir_engine_clip(const weir_engine *engine, void *const *gradients,
                              const uint32_t *place, double limit, double *norm);
+/* --- optimizers on a device (device_adaptive.c) ----------------------------------------------- */
+
+/* Is it memory of the device?  WEIR_E_INVALID. */
+weir_status weir_engine_check_memory(const weir_engine *engine, const void *memory);
+/* weir_lars_squares of every piece, or with terms weir_lamb_squares; waits. */
+weir_status weir_engine_squares(const weir_engine *engine, const weir_tensor_piece *pieces,
+                                size_t count, const weir_adam *terms, weir_squares *out);
+/* Page-locked memory of at least so many bytes, which the next call may move. */
+weir_status weir_engine_lend(const weir_engine *engine, size_t bytes, void **memory);
+/* weir_move of every piece; waits. */
+weir_status weir_engine_move(const weir_engine *engine, const weir_mover *movers, size_t count);
+/* A copy from or to what was lent, is queued; and all of these are done. */
+weir_status weir_engine_copy(const weir_engine *engine, void *to, const void *from, size_t bytes);
+weir_status weir_engine_copied(const weir_engine *engine);
+
 /* Has the step's communication begun?  Then it goes on until weir_engine_step_end, and nobody else
  * may use the communicator. */
 bool weir_engine_exchanging(const weir_engine *engine);

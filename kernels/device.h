@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/adaptive.h"
 #include "kernels/codec.h"
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
@@ -199,6 +200,15 @@ typedef struct weir_device_ops {
   weir_status (*measure)(weir_device *device, const void *x, unsigned type, size_t n, bool add);
   weir_status (*clip)(weir_device *device, void *x, unsigned type, size_t n, double limit);
   weir_status (*norm)(weir_device *device, double *norm);
+
+  /* Optimizers (kernels/adaptive.h), on the caller's stream: squares of pieces, of LARS where terms are
+   * NULL, else of LAMB; their steps; and a copy from or to page-locked memory, in which tables and
+   * results lie, too.  Only settle_all waits, until all of that is done. */
+  weir_status (*squares)(weir_device *device, const weir_tensor_piece *pieces, size_t count,
+                         const weir_adam *terms, weir_squares *out);
+  weir_status (*move)(weir_device *device, const weir_mover *movers, size_t count);
+  weir_status (*copy)(weir_device *device, void *to, const void *from, size_t bytes);
+  weir_status (*settle_all)(weir_device *device);
 } weir_device_ops;
 
 /* Bytes of a gain histogram (kernels/cuda/cuda.h). */

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/adaptive.h"
 #include "kernels/codec.h"
 
 typedef struct weir_cuda weir_cuda;
@@ -181,6 +182,14 @@ weir_status weir_cuda_measure(weir_cuda *cuda, const void *x, unsigned type, siz
                               void *room);
 weir_status weir_cuda_clip(weir_cuda *cuda, void *x, unsigned type, size_t n, double limit,
                            const void *room);
+
+/* Pieces of optimizers (kernels/adaptive.h): weir_lars_squares of each, or where there are terms
+ * weir_lamb_squares, is stored at out; and weir_move.  The tables and out are page-locked or device
+ * memory that lasts until it is done; what they point to is the device's.  Equal to the CPU's.
+ * Neither needs a reservation. */
+weir_status weir_cuda_piece_squares(weir_cuda *cuda, const weir_tensor_piece *pieces, size_t count,
+                                    const weir_adam *terms, weir_squares *out);
+weir_status weir_cuda_move(weir_cuda *cuda, const weir_mover *movers, size_t count);
 
 /* --- qsgd ------------------------------------------------------------------------------------ */
 

@@ -154,12 +154,12 @@ static weir_status check(weir_device *device, const void *memory) {
       weir_cuda_check(cudaPointerGetAttributes(&found, memory), "asking about memory");
   if (status != WEIR_OK) return status;
   if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
-    return weir_fail(WEIR_E_INVALID, "the gradient at %p is memory of the host, not of device %d",
-                     memory, device->device);
+    return weir_fail(WEIR_E_INVALID, "%p is memory of the host, not of device %d", memory,
+                     device->device);
   }
   if (found.type == cudaMemoryTypeDevice && found.device != device->device) {
-    return weir_fail(WEIR_E_INVALID, "the gradient at %p is memory of device %d, not of device %d",
-                     memory, found.device, device->device);
+    return weir_fail(WEIR_E_INVALID, "%p is memory of device %d, not of device %d", memory,
+                     found.device, device->device);
   }
   return WEIR_OK;
 }
@@ -263,6 +263,21 @@ static weir_status scale(weir_device *device, float factor, bool r) {
              : status;
 }
 
+/* --- optimizers ------------------------------------------------------------------------------ */
+
+static weir_status squares(weir_device *device, const weir_tensor_piece *pieces, size_t count,
+                           const weir_adam *terms, weir_squares *out) {
+  return weir_cuda_piece_squares(device->unit[0].near, pieces, count, terms, out);
+}
+
+static weir_status move(weir_device *device, const weir_mover *movers, size_t count) {
+  return weir_cuda_move(device->unit[0].near, movers, count);
+}
+
+static weir_status copy(weir_device *device, void *to, const void *from, size_t bytes) {
+  return weir_cuda_copy(device->unit[0].near, to, from, bytes);
+}
+
 static uint64_t waits(const weir_device *device) { return device->waits; }
 
 static const weir_device_ops ops = {WEIR_DEVICE_VERSION,
@@ -303,7 +318,11 @@ static const weir_device_ops ops = {WEIR_DEVICE_VERSION,
                                     scale,
                                     weir_device_measure,
                                     weir_device_clip,
-                                    weir_device_norm};
+                                    weir_device_norm,
+                                    squares,
+                                    move,
+                                    copy,
+                                    weir_device_wait_for_caller};
 
 extern "C" __attribute__((visibility("default"))) const weir_device_ops *weir_device_library(void) {
   return &ops;
