@@ -10,7 +10,7 @@ constexpr unsigned SHORT_BLOCK = 512;
 /* About what a search takes, all of the device on one tensor, and a block for an element of its own
  * tensor, beside the others: an H200, November 2026. */
 constexpr double SEARCH_S = 50e-6;
-constexpr double BLOCK_ELEMENT_S = 2e-9;
+constexpr double BLOCK_ELEMENT_S = 6e-9;
 
 /* The elements kept in the tensors before this block's, in every thread. */
 __device__ static inline uint32_t kept_before(const weir_tensor *tensor, double cr) {
