@@ -69,9 +69,18 @@ struct weir_backend {
   /* Room for a copy of r and u; then take it, or bring it back. */
   weir_status (*keep_room)(weir_engine *engine);
   void (*keep)(weir_engine *engine, bool restore);
+  /* Between steps.  recall: residual, velocity (NULL without momentum) and `zero` of memory, on the
+   * host, to be read or filled in.  take: what has been filled in there becomes the backend's.  scale:
+   * both are multiplied. */
+  weir_status (*recall)(weir_engine *engine, weir_engine_memory *memory);
+  weir_status (*take)(weir_engine *engine, const weir_engine_memory *memory);
+  weir_status (*scale)(weir_engine *engine, float factor);
   /* The residual, n floats on the host. */
   const float *(*residual)(const weir_engine *engine);
 };
+
+/* Does the plan in force leave a residual?  Otherwise it is all zero after a commit. */
+bool weir_engine_leaves(const weir_engine *engine);
 
 extern const weir_backend weir_host_backend, weir_device_backend;
 

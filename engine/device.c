@@ -21,13 +21,14 @@ static weir_status open_device(weir_engine *engine) {
   weir_on_device *on = calloc(1, sizeof *on);
   if (on == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a device");
   on->ops = ops;
+  on->zero = true;
   on->thin = calloc(engine->layout.tensors + 1, sizeof *on->thin);
   const weir_status status =
       on->thin == NULL
           ? weir_fail(WEIR_E_NOMEM, "no memory for a device")
           : weir_on_device_status(
                 on, ops->create(config->device, config->stream, engine->n, (float)config->momentum,
-                                config->device_timeout_s, &on->device));
+                                !config->forgets, config->device_timeout_s, &on->device));
   if (status != WEIR_OK) {
     free(on->thin);
     free(on);
@@ -41,11 +42,14 @@ static void close_device(weir_engine *engine) {
   weir_on_device *on = engine->device;
   if (on == NULL) return;
   weir_on_device_close_samples(engine);
+  on->ops->unpin(on->device, on->table);
+  on->ops->unpin(on->device, on->lent);
   on->ops->unpin(on->device, on->bins);
   on->ops->unpin(on->device, on->lost);
   on->ops->unpin(on->device, on->whole);
   on->ops->free(on->device);
   free(on->residual);
+  free(on->velocity);
   free(on->overflow);
   free(on->buckets);
   free(on->thin);
@@ -202,12 +206,13 @@ static weir_status finish(weir_engine *engine) {
 static weir_status zero(weir_engine *engine) {
   const weir_on_device *on = engine->device;
   const size_t *offset = engine->layout.offset;
+  const uint8_t byte = engine->config.keep_nonfinite ? WEIR_NAN_BYTE : 0;
   weir_status status = WEIR_OK;
   for (size_t t = 0; t < engine->layout.tensors && status == WEIR_OK; t++)
     if (offset[t + 1] > offset[t])
       status = weir_on_device_status(
-          on, on->ops->zero(on->device, engine->submitted[t],
-                            (offset[t + 1] - offset[t]) * weir_type_bytes(engine->types[t])));
+          on, on->ops->fill(on->device, engine->submitted[t],
+                            (offset[t + 1] - offset[t]) * weir_type_bytes(engine->types[t]), byte));
   return status;
 }
 
@@ -219,8 +224,10 @@ static void rest(weir_engine *engine) {
 }
 
 static void commit(weir_engine *engine) {
+  weir_on_device *on = engine->device;
   rest(engine); /* of a step that failed here, what was settled after it */
-  engine->device->ops->commit(engine->device->device);
+  on->ops->commit(on->device);
+  on->zero = !weir_engine_leaves(engine);
 }
 
 static weir_status keep_room(weir_engine *engine) {
@@ -230,16 +237,49 @@ static weir_status keep_room(weir_engine *engine) {
 
 /* Queued: a fault of the device's shows at the next wait. */
 static void keep(weir_engine *engine, bool restore) {
-  (void)engine->device->ops->keep(engine->device->device, restore);
+  weir_on_device *on = engine->device;
+  *(restore ? &on->zero : &on->kept_zero) = restore ? on->kept_zero : on->zero;
+  (void)on->ops->keep(on->device, restore);
+}
+
+/* --- on the host ------------------------------------------------------------------------------ */
+
+static weir_status make_copy(const weir_engine *engine, float **copy) {
+  if (*copy == NULL) *copy = malloc((engine->n + 1) * sizeof **copy);
+  return *copy != NULL ? WEIR_OK
+                       : weir_fail(WEIR_E_NOMEM, "no memory for a copy of %zu elements", engine->n);
 }
 
 /* NaN where the device does not tell. */
 static const float *residual(const weir_engine *engine) {
   weir_on_device *on = engine->device;
-  if (on->residual == NULL) on->residual = malloc((engine->n + 1) * sizeof *on->residual);
-  if (on->residual != NULL && on->ops->save(on->device, on->residual) != WEIR_OK)
+  if (make_copy(engine, &on->residual) == WEIR_OK &&
+      on->ops->save(on->device, on->residual, NULL) != WEIR_OK)
     for (size_t i = 0; i < engine->n; i++) on->residual[i] = NAN;
   return on->residual;
+}
+
+static weir_status recall(weir_engine *engine, weir_engine_memory *memory) {
+  weir_on_device *on = engine->device;
+  weir_status status = make_copy(engine, &on->residual);
+  if (status == WEIR_OK && engine->config.momentum > 0) status = make_copy(engine, &on->velocity);
+  if (status != WEIR_OK) return status;
+  memory->zero = on->zero;
+  memory->residual = on->residual;
+  memory->velocity = on->velocity;
+  return weir_on_device_status(on, on->ops->save(on->device, on->residual, on->velocity));
+}
+
+static weir_status take(weir_engine *engine, const weir_engine_memory *memory) {
+  weir_on_device *on = engine->device;
+  on->zero = memory->zero;
+  return weir_on_device_status(
+      on, on->ops->load(on->device, memory->zero ? NULL : memory->residual, memory->velocity));
+}
+
+static weir_status scale(weir_engine *engine, float factor) {
+  const weir_on_device *on = engine->device;
+  return weir_on_device_status(on, on->ops->scale(on->device, factor, !on->zero));
 }
 
 /* The gain curve and the samples come with the bucket's message (header). */
@@ -272,4 +312,7 @@ const weir_backend weir_device_backend = {.open = open_device,
                                           .rest = rest,
                                           .keep_room = keep_room,
                                           .keep = keep,
+                                          .recall = recall,
+                                          .take = take,
+                                          .scale = scale,
                                           .residual = residual};

@@ -27,7 +27,10 @@ struct weir_on_device {
   float *seen;
   size_t *sampled; /* tensors */
   size_t sample_count, seen_count;
-  float *residual;       /* on the host, for who asks; NULL before the first time */
+  bool zero, kept_zero;       /* as weir_host has it: the residual is all zero */
+  float *residual, *velocity; /* on the host, for who asks; NULL before the first time */
+  void *table, *lent;         /* page-locked: of pieces of optimizers, and weir_engine_lend's */
+  size_t table_bytes, lent_bytes;
   atomic_bool in_flight; /* something may be queued that finish has not waited for; any lane */
 };
 

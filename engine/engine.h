@@ -12,6 +12,7 @@
 
 #include "collectives/collective.h"
 #include "collectives/cost.h"
+#include "kernels/adaptive.h"
 #include "kernels/codec.h"
 #include "kernels/runs.h"
 
@@ -142,8 +143,8 @@ typedef struct weir_engine_config {
   int most_ranks; /* that the group may have once others join: memory_limit is for as many; or 0 */
   bool counts;  /* headers tell of nonzero elements: in every step while gradients have few, in host
                   memory, without momentum */
-  bool forgets; /* no error feedback: what a plan does not send is lost.  In host memory; plans of
-                   codecs that are not unbiased are refused */
+  bool forgets; /* no error feedback: what a plan does not send is lost.  Plans of codecs that
+                   are not unbiased are refused */
   bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */
   struct weir_scope *scope; /* of the session, for the engine's threads (base/scope.h); or NULL */
@@ -161,8 +162,23 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info);
 weir_status weir_engine_report_loss(weir_engine *engine, double loss);
 /* On a device: a gradient brought to a norm of at most limit, on the caller's stream; gradients[t]
  * is that of tensor place[t].  Waits only for the norm it had, unless that is NULL. */
-weir_status weir_engine_clip(const weir_engine *engine, float *const *gradients,
+weir_status weir_engine_clip(const weir_engine *engine, void *const *gradients,
                              const uint32_t *place, double limit, double *norm);
+/* --- optimizers on a device (device_adaptive.c) ----------------------------------------------- */
+
+/* Is it memory of the device?  WEIR_E_INVALID. */
+weir_status weir_engine_check_memory(const weir_engine *engine, const void *memory);
+/* weir_lars_squares of every piece, or with terms weir_lamb_squares; waits. */
+weir_status weir_engine_squares(const weir_engine *engine, const weir_tensor_piece *pieces,
+                                size_t count, const weir_adam *terms, weir_squares *out);
+/* Page-locked memory of at least so many bytes, which the next call may move. */
+weir_status weir_engine_lend(const weir_engine *engine, size_t bytes, void **memory);
+/* weir_move of every piece; waits. */
+weir_status weir_engine_move(const weir_engine *engine, const weir_mover *movers, size_t count);
+/* A copy from or to what was lent, is queued; and all of these are done. */
+weir_status weir_engine_copy(const weir_engine *engine, void *to, const void *from, size_t bytes);
+weir_status weir_engine_copied(const weir_engine *engine);
+
 /* Has the step's communication begun?  Then it goes on until weir_engine_step_end, and nobody else
  * may use the communicator. */
 bool weir_engine_exchanging(const weir_engine *engine);
@@ -226,7 +242,8 @@ typedef struct weir_engine_memory {
   double gain;                   /* of the last step, which the next one's header tells */
 } weir_engine_memory;
 /* The engine's own memory, between steps, with room for columns of so many ranks: to be read, or to
- * be filled in before the first step.  WEIR_E_UNSUPPORTED on a device. */
+ * be filled in before the first step.  Of an engine on a device residual and velocity are copies on the
+ * host, which the next such call makes anew. */
 weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engine_memory *memory);
 /* It has been filled in: take counters and `zero`, and memory->plan with what is pending.  A plan
  * that this group cannot run, or that does not keep to the limit, is not taken, on all ranks alike,

@@ -2,7 +2,6 @@
  * One bucket's way is in host_feed.c and host_bucket.c. */
 #include "engine/host.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,25 +92,12 @@ static weir_status header(weir_engine *engine) {
   return WEIR_OK;
 }
 
-static void fill_half(uint16_t *to, size_t n, uint16_t value) {
-  for (size_t i = 0; i < n; i++) to[i] = value;
-}
-
-static void fill(float *to, size_t n, float value) {
-  for (size_t i = 0; i < n; i++) to[i] = value;
-}
-
 static weir_status zero(weir_engine *engine) {
   const size_t *offset = engine->layout.offset;
-  const bool keep = engine->config.keep_nonfinite;
-  for (size_t t = 0; t < engine->layout.tensors; t++) {
-    const size_t n = offset[t + 1] - offset[t];
-    const unsigned type = engine->types[t];
-    if (type == WEIR_FP32)
-      fill(engine->submitted[t], n, keep ? NAN : 0);
-    else
-      fill_half(engine->submitted[t], n, keep ? weir_half_nan(type) : 0);
-  }
+  const int byte = engine->config.keep_nonfinite ? WEIR_NAN_BYTE : 0;
+  for (size_t t = 0; t < engine->layout.tensors; t++)
+    memset(engine->submitted[t], byte,
+           (offset[t + 1] - offset[t]) * weir_type_bytes(engine->types[t]));
   return WEIR_OK;
 }
 
@@ -124,9 +110,7 @@ static void swap(float **a, float **b) {
 static void commit(weir_engine *engine) {
   weir_host *host = &engine->host;
   const weir_bucket_set *set = &engine->set;
-  bool some = false;
-  for (size_t k = 0; k < set->count; k++) some = some || set->bucket[k].leaves;
-  some = some && !engine->config.forgets;
+  const bool some = weir_engine_leaves(engine);
   for (size_t k = 0; k < set->count && some; k++)
     if (!set->bucket[k].leaves)
       memset(host->fed + set->bucket[k].at, 0, set->bucket[k].n * sizeof(float));
@@ -169,6 +153,28 @@ static const float *residual(const weir_engine *engine) {
   return host->residual;
 }
 
+static weir_status recall(weir_engine *engine, weir_engine_memory *memory) {
+  const weir_host *host = &engine->host;
+  (void)residual(engine); /* what counts as zero is zero now */
+  memory->zero = host->zero;
+  memory->residual = host->residual;
+  memory->velocity = host->velocity;
+  return WEIR_OK;
+}
+
+/* The rest was filled in where it is. */
+static weir_status take(weir_engine *engine, const weir_engine_memory *memory) {
+  engine->host.zero = memory->zero;
+  return WEIR_OK;
+}
+
+static weir_status scale(weir_engine *engine, float factor) {
+  const weir_host *host = &engine->host;
+  if (!host->zero) weir_scale(host->residual, engine->n, factor);
+  if (host->velocity != NULL) weir_scale(host->velocity, engine->n, factor);
+  return WEIR_OK;
+}
+
 const weir_backend weir_host_backend = {.open = open_host,
                                         .close = close_host,
                                         .reserve = reserve,
@@ -194,4 +200,7 @@ const weir_backend weir_host_backend = {.open = open_host,
                                         .rest = rest,
                                         .keep_room = keep_room,
                                         .keep = keep,
+                                        .recall = recall,
+                                        .take = take,
+                                        .scale = scale,
                                         .residual = residual};

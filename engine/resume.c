@@ -8,8 +8,6 @@
 static weir_status between(const weir_engine *engine) {
   weir_status status = weir_engine_check(engine);
   if (status != WEIR_OK) return status;
-  if (engine->config.device_ops != NULL)
-    return weir_fail(WEIR_E_UNSUPPORTED, "residuals on a device are neither saved nor rescaled");
   if (engine->in_trial)
     return weir_fail(WEIR_E_STATE, "a trial is under way, of which nothing will remain");
   for (size_t t = 0; engine->in_step && t < engine->layout.tensors; t++)
@@ -24,9 +22,6 @@ weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engin
   if (status != WEIR_OK) return status;
   *memory = (weir_engine_memory){.committed = engine->committed,
                                  .turn = engine->turn,
-                                 .zero = engine->host.zero,
-                                 .residual = engine->host.residual,
-                                 .velocity = engine->host.velocity,
                                  .columns = engine->warm.q,
                                  .rank = engine->warm.rank,
                                  .width = engine->warm.columns,
@@ -35,8 +30,7 @@ weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engin
                                  .table = engine->table,
                                  .gain = engine->last_gain};
   if (engine->pending.action == WEIR_ACTION_SWITCH) memory->pending = engine->pending;
-  (void)weir_engine_residual(engine); /* what counts as zero is zero now */
-  return WEIR_OK;
+  return engine->backend->recall(engine, memory);
 }
 
 /* WEIR_E_UNSUPPORTED: this group cannot run it. */
@@ -61,14 +55,10 @@ weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memor
   engine->committed = memory->committed;
   engine->turn = memory->turn;
   engine->last_gain = memory->gain;
-  engine->host.zero = memory->zero;
-  return WEIR_OK;
+  return engine->backend->take(engine, memory);
 }
 
 weir_status weir_engine_rescale(weir_engine *engine, float factor) {
   const weir_status status = between(engine);
-  if (status != WEIR_OK) return status;
-  if (!engine->host.zero) weir_scale(engine->host.residual, engine->n, factor);
-  if (engine->host.velocity != NULL) weir_scale(engine->host.velocity, engine->n, factor);
-  return WEIR_OK;
+  return status == WEIR_OK ? engine->backend->scale(engine, factor) : status;
 }

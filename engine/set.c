@@ -202,6 +202,12 @@ static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_p
   return status == WEIR_OK ? engine->backend->reserve(engine, set) : status;
 }
 
+bool weir_engine_leaves(const weir_engine *engine) {
+  bool some = false;
+  for (size_t k = 0; k < engine->set.count; k++) some = some || engine->set.bucket[k].leaves;
+  return some && !engine->config.forgets;
+}
+
 weir_status weir_engine_fits(const weir_engine *engine) {
   const weir_engine_config *config = &engine->config;
   const int ranks = engine->size > config->most_ranks ? engine->size : config->most_ranks;

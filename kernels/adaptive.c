@@ -3,9 +3,6 @@
 
 #include "kernels/codec.h"
 
-/* Steps that are made and squared at a time: they stay in the first cache. */
-#define WINDOW 1024
-
 weir_adam weir_adam_terms(double beta1, double beta2, double epsilon, double weight_decay,
                           uint64_t step) {
   const double next = (double)step + 1;
@@ -34,9 +31,9 @@ static void steps(const weir_tensor_piece *p, size_t at, size_t n, const weir_ad
 
 weir_squares weir_lamb_squares(const weir_tensor_piece *p, const weir_adam *terms) {
   weir_squares sum = {weir_sum_square(p->weight, p->n), 0};
-  float step[WINDOW];
-  for (size_t at = 0; at < p->n; at += WINDOW) {
-    const size_t n = p->n - at < WINDOW ? p->n - at : WINDOW;
+  float step[WEIR_ADAPTIVE_WINDOW]; /* stays in the first cache */
+  for (size_t at = 0; at < p->n; at += WEIR_ADAPTIVE_WINDOW) {
+    const size_t n = p->n - at < WEIR_ADAPTIVE_WINDOW ? p->n - at : WEIR_ADAPTIVE_WINDOW;
     steps(p, at, n, terms, step);
     sum.step += weir_sum_square(step, n);
   }
@@ -58,8 +55,13 @@ void weir_adam_move(const weir_moved *p, const weir_adam *terms, float rate) {
 void weir_lars_move(const weir_moved *p, float momentum, float weight_decay, float rate) {
   float *restrict v = p->first, *restrict w = p->weight;
   const float *restrict g = p->gradient;
-  for (size_t i = 0; i < p->n; i++) {
-    v[i] = momentum * v[i] + rate * (g[i] + weight_decay * w[i]);
-    w[i] -= v[i];
-  }
+  for (size_t i = 0; i < p->n; i++)
+    w[i] = weir_lars_step_of(&v[i], g[i], w[i], momentum, weight_decay, rate);
+}
+
+void weir_move(const weir_mover *m) {
+  if (m->adam)
+    weir_adam_move(&m->piece, &m->terms, m->rate);
+  else
+    weir_lars_move(&m->piece, m->momentum, m->weight_decay, m->rate);
 }

@@ -3,9 +3,9 @@
 #ifndef WEIR_KERNELS_ADAPTIVE_H
 #define WEIR_KERNELS_ADAPTIVE_H
 
-#include <math.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <stdbool.h>
+
+#include "kernels/number.h"
 
 /* A step's constants, as the loops want them. */
 typedef struct weir_adam {
@@ -17,10 +17,17 @@ weir_adam weir_adam_terms(double beta1, double beta2, double epsilon, double wei
                           uint64_t step);
 
 /* Both moments' new values, and the step. */
-static inline float weir_adam_step(float *m, float *v, float g, float w, const weir_adam *t) {
+WEIR_NUMBER float weir_adam_step(float *m, float *v, float g, float w, const weir_adam *t) {
   *m = t->beta1 * *m + (1 - t->beta1) * g;
   *v = t->beta2 * *v + (1 - t->beta2) * g * g;
   return *m * t->correct1 / (sqrtf(*v * t->correct2) + t->epsilon) + t->weight_decay * w;
+}
+
+/* The velocity's new value and the weight's: LARS where its scale is in the rate. */
+WEIR_NUMBER float weir_lars_step_of(float *v, float g, float w, float momentum, float weight_decay,
+                                    float rate) {
+  *v = momentum * *v + rate * (g + weight_decay * w);
+  return w - *v;
 }
 
 /* A piece of a tensor. */
@@ -28,7 +35,9 @@ typedef struct weir_tensor_piece {
   const float *weight, *gradient, *first, *second;
   size_t n;
 } weir_tensor_piece;
-/* Sums of squares, alike on every processor (weir_sum_square). */
+/* Sums of squares, alike on every processor and device (weir_sum_square; of LAMB's steps the sums of so
+ * many neighbours are added up in order). */
+#define WEIR_ADAPTIVE_WINDOW ((size_t)1024)
 typedef struct weir_squares {
   double weight, step;
 } weir_squares;
@@ -42,6 +51,15 @@ typedef struct weir_moved {
   float *first, *second; /* second: of weir_adam_move alone */
   size_t n;
 } weir_moved;
+/* A piece's step. */
+typedef struct weir_mover {
+  weir_moved piece;
+  float rate;
+  bool adam; /* weir_adam_move by `terms`; else weir_lars_move by what follows them */
+  weir_adam terms;
+  float momentum, weight_decay;
+} weir_mover;
+void weir_move(const weir_mover *mover);
 /* w -= rate u, u being Adam's step: AdamW, and LAMB where its scale is in the rate. */
 void weir_adam_move(const weir_moved *moved, const weir_adam *terms, float rate);
 /* v = momentum v + rate (g + weight_decay w); w -= v: LARS where its scale is in the rate. */

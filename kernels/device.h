@@ -3,7 +3,7 @@
  *
  * Memory: three buffers of n floats, r (residual), e and sum.  A step reads r and writes e and sum;
  * the commit lets r and e change places, so that a step that does not count leaves nothing to bring
- * back.  What a rank sends is taken off e.  Momentum correction adds two more of the same kind, u
+ * back.  What a rank sends is taken off e.  Without error feedback there is no r.  Momentum correction adds two more of the same kind, u
  * (velocity) and what it becomes.
  *
  * Streams: what leads to a bucket's message is queued on the caller's stream and followed by an
@@ -22,11 +22,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/adaptive.h"
 #include "kernels/codec.h"
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 4u
+#define WEIR_DEVICE_VERSION 5u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -111,9 +112,9 @@ typedef struct weir_device_ops {
 
   /* stream: the cudaStream_t on which gradients come into being; NULL: the default stream.  Room
    * for gradients of n elements; r is zero, and so is u, which there is where momentum is not 0.
-   * Waits. */
-  weir_status (*create)(int device, void *stream, size_t n, float momentum, double timeout_s,
-                        weir_device **out);
+   * feedback false: r takes no memory, e = g; of codecs that encode or round.  Waits. */
+  weir_status (*create)(int device, void *stream, size_t n, float momentum, bool feedback,
+                        double timeout_s, weir_device **out);
   void (*free)(weir_device *device); /* waits; NULL is allowed */
   /* Room for these buckets, which take the place of those before.  Keeps what it has: a plan that
    * was in force needs no more.  After a failure it is to be called again.  Waits when it
@@ -180,20 +181,34 @@ typedef struct weir_device_ops {
   weir_status (*finish)(weir_device *device, bool *overflow);
 
   void (*commit)(weir_device *device); /* r and e change places, and u and what it becomes */
-  /* A gradient of so many bytes becomes 0, on the caller's stream. */
-  weir_status (*zero)(weir_device *device, void *g, size_t bytes);
+  /* Every byte of a gradient of so many becomes `byte`, on the caller's stream. */
+  weir_status (*fill)(weir_device *device, void *g, size_t bytes, uint8_t byte);
   /* Room for a copy of r and u; then take it, or bring it back, on the caller's stream. */
   weir_status (*keep_room)(weir_device *device);
   weir_status (*keep)(weir_device *device, bool restore);
-  /* r to the host.  Waits. */
-  weir_status (*save)(weir_device *device, float *r);
+  /* r and u to the host, where they are asked for (not NULL).  Waits. */
+  weir_status (*save)(weir_device *device, float *r, float *u);
+  /* And from there: r NULL becomes 0, u NULL stays.  Without feedback there is an r then until the next
+   * commit.  Waits. */
+  weir_status (*load)(weir_device *device, const float *r, const float *u);
+  /* u, where there is one, and r where that is asked for, are multiplied; on the caller's stream. */
+  weir_status (*scale)(weir_device *device, float factor, bool r);
 
-  /* Clipping, on the caller's stream: the sum of squares of n floats is stored, or added to what
-   * there is already; x is brought to a norm of at most limit by it (weir_clip_factor); and its
+  /* Clipping, on the caller's stream: the sum of squares of n elements of this weir_type is stored, or
+   * added to what there is already; x is brought to a norm of at most limit by it (weir_clip_factor); and its
    * root.  Only norm waits. */
-  weir_status (*measure)(weir_device *device, const float *x, size_t n, bool add);
-  weir_status (*clip)(weir_device *device, float *x, size_t n, double limit);
+  weir_status (*measure)(weir_device *device, const void *x, unsigned type, size_t n, bool add);
+  weir_status (*clip)(weir_device *device, void *x, unsigned type, size_t n, double limit);
   weir_status (*norm)(weir_device *device, double *norm);
+
+  /* Optimizers (kernels/adaptive.h), on the caller's stream: squares of pieces, of LARS where terms are
+   * NULL, else of LAMB; their steps; and a copy from or to page-locked memory, in which tables and
+   * results lie, too.  Only settle_all waits, until all of that is done. */
+  weir_status (*squares)(weir_device *device, const weir_tensor_piece *pieces, size_t count,
+                         const weir_adam *terms, weir_squares *out);
+  weir_status (*move)(weir_device *device, const weir_mover *movers, size_t count);
+  weir_status (*copy)(weir_device *device, void *to, const void *from, size_t bytes);
+  weir_status (*settle_all)(weir_device *device);
 } weir_device_ops;
 
 /* Bytes of a gain histogram (kernels/cuda/cuda.h). */

@@ -32,4 +32,28 @@ bool weir_narrow(unsigned type, const float *from, size_t n, uint16_t *to) {
   return finite;
 }
 
-uint16_t weir_half_nan(unsigned type) { return type == WEIR_BF16 ? 0x7fc0 : 0x7e00; }
+/* Elements that are widened at a time. */
+#define BLOCK ((size_t)4096)
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+double weir_half_square(unsigned type, const uint16_t *x, size_t n) {
+  float wide[BLOCK];
+  double sum = 0;
+  for (size_t at = 0; at < n; at += BLOCK) {
+    const size_t count = least(n - at, BLOCK);
+    weir_widen(type, x + at, count, wide);
+    sum += weir_sum_square(wide, count);
+  }
+  return sum;
+}
+
+void weir_half_scale(unsigned type, uint16_t *x, size_t n, float factor) {
+  float wide[BLOCK];
+  for (size_t at = 0; at < n; at += BLOCK) {
+    const size_t count = least(n - at, BLOCK);
+    weir_widen(type, x + at, count, wide);
+    weir_scale(wide, count, factor);
+    (void)weir_narrow(type, wide, count, x + at);
+  }
+}

@@ -38,7 +38,7 @@ typedef struct worker {
   double begun_s;       /* the step under way; virtual time in a run without a network */
   double now_s;         /* virtual time */
   weir_timings timings; /* with config->capture */
-  float **gradients;    /* with clip_norm: room for one a tensor */
+  void **gradients;     /* with clip_norm: room for one a tensor */
 } worker;
 
 uint64_t weir_worker_steps_per_epoch(const weir_scenario *s, const weir_dataset *data) {

@@ -120,12 +120,31 @@ static weir_status check_moments(const divided *d) {
     return weir_fail(WEIR_E_INVALID,
                      "moments are of elements %zu to %zu, and these tensors' share is %zu to %zu",
                      m->begin, m->begin + m->count, due.begin, due.begin + due.count);
-  if (m->count > 0 && (m->first == NULL || (d->scaling.adam != NULL && m->second == NULL)))
+  const bool adam = d->scaling.adam != NULL;
+  if (m->count == 0) return WEIR_OK;
+  if (m->first == NULL || (adam && m->second == NULL))
     return weir_fail(WEIR_E_INVALID, "the pointer for the moments is NULL");
+  const weir_status there = weir_check_memory(d->session, m->first);
+  if (there != WEIR_OK) return there;
+  if (adam) return weir_check_memory(d->session, m->second);
   return WEIR_OK;
 }
 
 /* Everything that can fail without the other ranks. */
+static bool on_device(const divided *d) {
+  return d->session != NULL && d->session->device_ops != NULL;
+}
+
+/* Weights are gathered on the host. */
+static weir_status lend_spans(divided *d) {
+  const weir_scaling *s = &d->scaling;
+  void *lent = NULL;
+  const weir_status status = weir_engine_lend(d->session->engine, d->all * sizeof(float), &lent);
+  for (size_t i = 0; i < s->pieces && status == WEIR_OK; i++)
+    d->span[i].data = (float *)lent + s->piece[i].begin;
+  return status;
+}
+
 static weir_status prepare(divided *d, const weir_moment_share *callers) {
   static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_moment_share, second);
   weir_session *session = d->session;
@@ -159,38 +178,89 @@ static weir_status prepare(divided *d, const weir_moment_share *callers) {
   for (size_t i = 0; i < s->pieces; i++)
     d->span[i] = (weir_block_part){d->tensors[s->piece[i].tensor].weight + s->piece[i].at,
                                    s->piece[i].n * sizeof(float)};
-  return WEIR_OK;
+  return d->ranks > 1 && on_device(d) ? lend_spans(d) : WEIR_OK;
+}
+
+/* Elements [from, from + n) of a piece. */
+static weir_mover mover_of(const divided *d, size_t piece, size_t from, size_t n) {
+  const weir_cut *cut = &d->scaling.piece[piece];
+  const weir_moved_tensor *t = &d->tensors[cut->tensor];
+  const size_t own = cut->begin + from - d->moments.begin;
+  const bool adam = d->scaling.adam != NULL;
+  return (weir_mover){.piece = {.weight = t->weight + cut->at + from,
+                                .gradient = t->gradient + cut->at + from,
+                                .first = d->moments.first + own,
+                                .second = adam ? d->moments.second + own : NULL,
+                                .n = n},
+                      .rate = (float)(t->plain ? t->rate : t->rate * d->scales[cut->tensor]),
+                      .adam = adam,
+                      .terms = t->plain ? d->plain : d->adam,
+                      .momentum = (float)d->momentum,
+                      .weight_decay = (float)(t->plain ? 0 : d->decay)};
 }
 
 static void move(void *user, size_t piece, size_t begin, size_t bytes) {
-  const divided *d = user;
-  const weir_cut *cut = &d->scaling.piece[piece];
-  const weir_moved_tensor *t = &d->tensors[cut->tensor];
-  const size_t from = begin / sizeof(float), own = cut->begin + from - d->moments.begin;
-  const bool adam = d->scaling.adam != NULL;
-  const weir_moved moved = {.weight = t->weight + cut->at + from,
-                            .gradient = t->gradient + cut->at + from,
-                            .first = d->moments.first + own,
-                            .second = adam ? d->moments.second + own : NULL,
-                            .n = bytes / sizeof(float)};
-  const float rate = (float)(t->plain ? t->rate : t->rate * d->scales[cut->tensor]);
-  if (adam)
-    weir_adam_move(&moved, t->plain ? &d->plain : &d->adam, rate);
-  else
-    weir_lars_move(&moved, (float)d->momentum, (float)(t->plain ? 0 : d->decay), rate);
+  const weir_mover mover = mover_of(user, piece, begin / sizeof(float), bytes / sizeof(float));
+  weir_move(&mover);
 }
 
-static weir_status move_all(divided *d) {
+static weir_status gather(const divided *d, const weir_places *places) {
   const weir_scaling *s = &d->scaling;
-  const weir_places places = {d->span, d->begin, move, d};
-  if (d->ranks == 1) {
-    for (size_t i = 0; i < s->pieces; i++) move(d, i, 0, d->span[i].bytes);
-    return WEIR_OK;
-  }
   const uint64_t form = weir_hash(WEIR_HASH_INIT, s->work, s->pieces * sizeof *s->work);
-  return weir_parallel_places(d->session, form, &places,
+  return weir_parallel_places(d->session, form, places,
                               (d->all / (size_t)d->ranks + WEIR_PIECE) * sizeof(float));
 }
+
+static weir_status move_here(divided *d) {
+  const weir_scaling *s = &d->scaling;
+  const weir_places places = {d->span, d->begin, move, d};
+  if (d->ranks > 1) return gather(d, &places);
+  for (size_t i = 0; i < s->pieces; i++) move(d, i, 0, d->span[i].bytes);
+  return WEIR_OK;
+}
+
+/* --- on a device ------------------------------------------------------------------------------ */
+
+/* Pieces [first, end) between the device and the host; those of a tensor lie one behind the other. */
+static weir_status copy(const divided *d, size_t first, size_t end, bool in) {
+  const weir_scaling *s = &d->scaling;
+  weir_status status = WEIR_OK;
+  for (size_t i = first, next; i < end && status == WEIR_OK; i = next) {
+    const weir_cut *cut = &s->piece[i];
+    float *const there = d->tensors[cut->tensor].weight + cut->at, *const here = d->span[i].data;
+    size_t n = 0;
+    for (next = i; next < end && s->piece[next].tensor == cut->tensor; next++)
+      n += s->piece[next].n;
+    status = weir_engine_copy(d->session->engine, in ? there : here, in ? here : there,
+                              n * sizeof(float));
+  }
+  return status;
+}
+
+static weir_status move_own(const divided *d, size_t first, size_t end) {
+  weir_mover *movers = calloc(end - first + 1, sizeof *movers);
+  if (movers == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu pieces", end - first);
+  for (size_t i = first; i < end; i++) movers[i - first] = mover_of(d, i, 0, d->scaling.piece[i].n);
+  const weir_status status = weir_engine_move(d->session->engine, movers, end - first);
+  free(movers);
+  return status;
+}
+
+static weir_status move_there(divided *d) {
+  const weir_places places = {d->span, d->begin, NULL, NULL};
+  const weir_engine *engine = d->session->engine;
+  const size_t first = d->begin[d->rank], end = d->begin[d->rank + 1];
+  weir_status status = move_own(d, first, end);
+  if (status != WEIR_OK || d->ranks == 1) return status;
+  status = copy(d, first, end, false);
+  if (status == WEIR_OK) status = weir_engine_copied(engine);
+  if (status == WEIR_OK) status = gather(d, &places);
+  if (status == WEIR_OK) status = copy(d, 0, first, true);
+  if (status == WEIR_OK) status = copy(d, end, d->scaling.pieces, true);
+  return status == WEIR_OK ? weir_engine_copied(engine) : status;
+}
+
+static weir_status move_all(divided *d) { return on_device(d) ? move_there(d) : move_here(d); }
 
 weir_status weir_lars_step(weir_session *session, const weir_lars *callers, double momentum,
                            const weir_moved_tensor *tensors, size_t count,

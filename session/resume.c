@@ -359,8 +359,6 @@ weir_status weir_session_load(weir_session *session, weir_read_fn read, void *us
     return weir_fail(WEIR_E_INVALID, "a session and a function to read with are needed");
   if (session->start_tried)
     return weir_fail(WEIR_E_STATE, "a state is loaded before weir_session_start");
-  if (session->options.device >= 0)
-    return weir_fail(WEIR_E_UNSUPPORTED, "a state cannot be loaded onto a device");
   reader r = {read, user, WEIR_HASH_INIT};
   header h;
   weir_resume *next = NULL;

@@ -9,6 +9,12 @@
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
+weir_status weir_check_memory(const weir_session *session, const void *memory) {
+  if (session == NULL) return WEIR_OK;
+  return session->device_ops != NULL ? weir_engine_check_memory(session->engine, memory)
+                                     : weir_session_check_host(session, memory);
+}
+
 static weir_status check_tensor(const weir_session *session, const weir_scaling *s, size_t number) {
   const weir_scaled_tensor *t = &s->tensors[number];
   const float *const data[] = {t->weight, t->gradient, t->first, t->second};
@@ -18,8 +24,7 @@ static weir_status check_tensor(const weir_session *session, const weir_scaling 
       return weir_fail(
           WEIR_E_INVALID, "tensor %zu to be scaled lacks its %s", number,
           (const char *[]){"weights", "gradient", "first moments", "second moments"}[i]);
-    const weir_status status =
-        session != NULL ? weir_session_check_host(session, data[i]) : WEIR_OK;
+    const weir_status status = weir_check_memory(session, data[i]);
     if (status != WEIR_OK) return status;
   }
   return WEIR_OK;
@@ -45,9 +50,6 @@ weir_status weir_check_beta(double beta) {
 weir_status weir_check_scaling(const weir_session *session, const weir_scaling *s,
                                const void *out) {
   weir_status status = session != NULL ? weir_session_check(session) : WEIR_OK;
-  if (status == WEIR_OK && session != NULL && session->device_ops != NULL)
-    return weir_fail(WEIR_E_UNSUPPORTED,
-                     "norms are taken in host memory, and the session runs on a device");
   if (status == WEIR_OK && s->count > 0 && (s->tensors == NULL || out == NULL))
     status = weir_fail(WEIR_E_INVALID, "the pointer for tensors or scales is NULL");
   for (size_t t = 0; status == WEIR_OK && t < s->count; t++) status = check_tensor(session, s, t);
@@ -89,28 +91,45 @@ static weir_status cut(weir_scaling *s) {
 
 /* --- norms ------------------------------------------------------------------------------------ */
 
-static weir_squares square(const weir_scaling *s, const weir_cut *cut) {
+/* Of a tensor whose rate is not scaled nothing is wanted. */
+static weir_tensor_piece piece_of(const weir_scaling *s, const weir_cut *cut) {
   const weir_scaled_tensor *t = &s->tensors[cut->tensor];
+  const bool plain = s->moved != NULL && s->moved[cut->tensor].plain;
   weir_tensor_piece piece = {
-      .weight = t->weight + cut->at, .gradient = t->gradient + cut->at, .n = cut->n};
-  if (s->moved != NULL && s->moved[cut->tensor].plain) return (weir_squares){0, 0};
-  if (s->adam == NULL) return weir_lars_squares(&piece);
+      .weight = t->weight + cut->at, .gradient = t->gradient + cut->at, .n = plain ? 0 : cut->n};
+  if (plain || s->adam == NULL) return piece;
   const size_t own = s->moments != NULL ? cut->begin - s->moments->begin : cut->at;
   piece.first = (s->moments != NULL ? s->moments->first : t->first) + own;
   piece.second = (s->moments != NULL ? s->moments->second : t->second) + own;
-  return weir_lamb_squares(&piece, s->adam);
+  return piece;
+}
+
+static weir_status square_there(const weir_scaling *s, size_t first, size_t count,
+                                weir_squares *out) {
+  weir_tensor_piece *pieces = calloc(count + 1, sizeof *pieces);
+  if (pieces == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu pieces", count);
+  for (size_t i = 0; i < count; i++) pieces[i] = piece_of(s, &s->piece[first + i]);
+  const weir_status status = weir_engine_squares(s->session->engine, pieces, count, s->adam, out);
+  free(pieces);
+  return status;
 }
 
 static weir_status square_pieces(void *user, size_t first, size_t count, void *results) {
   const weir_scaling *s = user;
   weir_squares *out = results;
-  for (size_t i = 0; i < count; i++) out[i] = square(s, &s->piece[first + i]);
+  if (s->session != NULL && s->session->device_ops != NULL)
+    return square_there(s, first, count, out);
+  for (size_t i = 0; i < count; i++) {
+    const weir_tensor_piece piece = piece_of(s, &s->piece[first + i]);
+    out[i] = s->adam == NULL ? weir_lars_squares(&piece) : weir_lamb_squares(&piece, s->adam);
+  }
   return WEIR_OK;
 }
 
 static weir_status square_all(weir_session *session, weir_scaling *s) {
   const weir_status status = s->squares == NULL ? cut(s) : WEIR_OK;
   if (status != WEIR_OK) return status;
+  s->session = session;
   const weir_map map = {.struct_size = sizeof map,
                         .count = s->pieces,
                         .bytes = sizeof *s->squares,

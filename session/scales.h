@@ -5,6 +5,7 @@
 #include <weir/parallel.h>
 
 #include "kernels/adaptive.h"
+#include "session/state.h"
 
 #define WEIR_PIECE ((size_t)65536) /* elements at most */
 
@@ -14,6 +15,7 @@ typedef struct weir_cut {
 } weir_cut;
 
 typedef struct weir_scaling {
+  const weir_session *session; /* NULL: alone */
   const weir_scaled_tensor *tensors;
   size_t count;
   /* Of a whole step: what it moves, and its moments, of this rank's share (tensors have none). */
@@ -27,6 +29,8 @@ typedef struct weir_scaling {
 } weir_scaling;
 
 weir_status weir_check_beta(double beta);
+/* Is this memory where the session's is? */
+weir_status weir_check_memory(const weir_session *session, const void *memory);
 /* Checks options and what they point to, and takes a default-filled copy of them. */
 weir_status weir_take_lars(const weir_lars *callers, weir_lars *own);
 weir_status weir_take_lamb(const weir_lamb *callers, weir_lamb *own);

@@ -52,8 +52,9 @@ typedef struct weir_map {
 weir_status weir_parallel_map(weir_session *session, const weir_map *map, void *results);
 
 /* A tensor whose step is to be scaled, as floats, whatever type its gradient is registered with; the
- * same on all ranks.  In host memory: a device's is
- * WEIR_E_INVALID, and a session that runs on a device WEIR_E_UNSUPPORTED. */
+ * same on all ranks.  Where the session's gradients are: in host memory, or on its device
+ * (weir_options.device), behind what is queued on weir_options.stream; elsewhere WEIR_E_INVALID.  Scales
+ * have the same bits on either, and so ranks with and without a device may be in one group. */
 typedef struct weir_scaled_tensor {
   size_t numel;
   const float *weight;   /* numel each */
@@ -118,8 +119,10 @@ typedef struct weir_moment_share {
   size_t struct_size;   /* sizeof(weir_moment_share) */
   int rank, world_size; /* for which they were divided */
   size_t begin, count;
-  size_t room;           /* the largest rank's count */
-  float *first, *second; /* the caller's, of `room` floats each, zero before the first step */
+  size_t room; /* the largest rank's count */
+  float *first,
+      *second; /* the caller's, of `room` floats each, zero before the first step; on a device
+                            where the session's gradients are */
 } weir_moment_share;
 /* Which share a rank of a group has, from the tensors' lengths alone; fills in all but struct_size and
  * the pointers.  numel[tensors].  0 of 1: all elements, which the serial form goes by.  Shares are
@@ -130,7 +133,7 @@ weir_status weir_share_moments(const size_t *numel, size_t tensors, int rank, in
 /* A tensor that a step moves; the same on all ranks, in the order weir_share_moments was told. */
 typedef struct weir_moved_tensor {
   size_t numel;
-  float *weight;         /* numel each; host memory */
+  float *weight;         /* numel each */
   const float *gradient; /* the average */
   double rate;           /* the learning rate */
   int plain;             /* not 0: its rate is not scaled and it does not decay, as of biases */
@@ -142,7 +145,9 @@ typedef struct weir_moved_tensor {
  *   LAMB: m and v as above, w = w - rate scale u; m and v are in moments->first and ->second
  *
  * with the scales of weir_lars_scales and weir_lamb_scales, from the same pieces: weights have the same
- * bits whatever the number of ranks, and alone (session NULL, moments of 0 of 1).
+ * bits whatever the number of ranks, and alone (session NULL, moments of 0 of 1).  On a device each rank
+ * moves its share there, and weights are gathered by way of page-locked memory, 4 bytes an element of
+ * all tensors, which the session keeps.
  *
  * Until norms are known to all ranks, a failure leaves everything as it was.  One after that, of the
  * gathering, leaves weights in part updated: they are to be taken from a checkpoint.  So are all moments

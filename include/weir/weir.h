@@ -142,8 +142,7 @@ typedef struct weir_options {
 
   /* What the gradients are after a step in which one was NaN or infinite: "zero" (default), so that
    * the step changes little; or "keep": every element is NaN on all ranks, so that a loss scaler,
-   * or whoever else looks for such gradients, finds them. Residuals stay as they were either way.
-   * Not with a device. */
+   * or whoever else looks for such gradients, finds them. Residuals stay as they were either way. */
   const char *nonfinite;
   /* tcp, auto; rank 0 alone: a TCP socket that listens at `rendezvous` already, which
    * weir_session_start takes over and closes.  So the kernel may choose the port, and nobody can
@@ -190,7 +189,7 @@ typedef struct weir_options {
    * gradient's on average only.  The same on all ranks.  For codecs that lose nothing on average, or
    * round to 16 bits (none, bf16, fp16, qsgd, qsgd-l2), under policies that name them:
    * "fixed:", "groups:" and "bits"; others are refused, by weir_session_create
-   * (WEIR_E_INVALID) or weir_session_start (WEIR_E_UNSUPPORTED).  Not with a device. */
+   * (WEIR_E_INVALID) or weir_session_start (WEIR_E_UNSUPPORTED). */
   bool error_feedback;
 } weir_options;
 
@@ -332,15 +331,15 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info);
 weir_status weir_submit(weir_session *session, uint32_t tensor, void *gradient);
 
 /* Local gradient clipping (Deep Gradient Compression, section 3.3), for between the backward pass
- * and weir_submit: gradients[tensor], numel floats each where they will be submitted, are this
- * rank's; where their norm together is greater than limit / sqrt(world_size) they are scaled down
+ * and weir_submit: gradients[tensor], numel elements of its type each where they will be submitted, are
+ * this rank's; where their norm together is greater than limit / sqrt(world_size) they are scaled down
  * to that, as the norm of a sum of independent gradients grows with the root of their number. *norm
  * (may be NULL) receives what it was.  limit is at least 0; 0: nothing is clipped.  A gradient that
  * is not finite stays as it is, for the step to find.  This rank's own business: nothing is sent.
  * On a device it is queued on weir_options.stream, and only a norm that is asked for is waited for;
- * sums run in another order there, so that what is scaled may differ in its last bit.
- * WEIR_E_UNSUPPORTED where a tensor is registered with 16 bits an element. */
-weir_status weir_clip(const weir_session *session, float *const *gradients, double limit,
+ * sums run in another order there, so that what is scaled may differ in its last bit.  Elements of 16
+ * bits are widened, scaled and rounded once. */
+weir_status weir_clip(const weir_session *session, void *const *gradients, double limit,
                       double *norm);
 
 /* Finish the exchange.  Every tensor must have been submitted.  On WEIR_OK every submitted buffer
@@ -486,7 +485,7 @@ weir_status weir_residual_digest(const weir_session *session, uint64_t *digest);
 
 /* Multiply what has been kept back of gradients, residual and velocity, by a factor that is finite
  * and not 0: when a loss scale changes that all gradients carry.  Between steps, on all ranks
- * alike.  WEIR_E_UNSUPPORTED on a device. */
+ * alike.  On a device it is queued on weir_options.stream. */
 weir_status weir_rescale(weir_session *session, double factor);
 
 /* Write, or read, so many bytes; false: it failed. */
@@ -499,7 +498,9 @@ typedef bool (*weir_read_fn)(void *user, void *data, size_t bytes);
  * replaces an older state as a whole.  A fixed policy that goes on from it computes the same bits as
  * if it had not stopped.  Optimizer and weights are the caller's.  WEIR_E_IO: write failed, or the
  * journal cannot be kept.  WEIR_E_STATE: a trial, or a tensor of a step, is under way, or the decision
- * takes longer than 10 s; later it may be saved.  WEIR_E_UNSUPPORTED on a device. */
+ * takes longer than 10 s; later it may be saved.  A session on a device writes the same as one in host
+ * memory, and either loads what the other has written; the copies on the host that it makes for that,
+ * of 4 bytes an element, or 8 with momentum correction, are kept for the next time. */
 weir_status weir_session_save(weir_session *session, weir_write_fn write, void *user);
 
 /* Go on from what a rank saved: before weir_session_start, with the same tensors registered, by

@@ -146,7 +146,8 @@ weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda
   const weir_feed feed = {given ? fed->e : fed->g, fed->r, fed->e, given ? NULL : fed->moments,
                           lost};
   *bytes = 0;
-  if (given != (fed->r == NULL) || lost == NULL)
+  const bool apart = codec < WEIR_CODEC_COUNT && weir_codecs[codec]->by_tensor;
+  if ((given && fed->r != NULL) || (!given && fed->r == NULL && apart) || lost == NULL)
     return weir_fail(WEIR_E_INVALID, "a gradient without a residual, or the other way round");
   weir_status status = weir_cuda_ready(cuda, layout->offset[layout->tensors], 0);
   return status == WEIR_OK ? encode(cuda, codec, feed, layout, cr, seed, out, capacity, bytes)

@@ -4,7 +4,8 @@
 
 #include "kernels/cuda/select.cuh"
 
-/* What is encoded: x, or x + r; and unless e is NULL what encoding has lost goes there (e may be x
+/* What is encoded: x, or x + r (where moments are wanted and there is no r, x + 0, as -0 becomes 0 beside
+ * a residual that is zero); and unless e is NULL what encoding has lost goes there (e may be x
  * or r), with sums of that and, unless they are NULL, the moments of what was encoded. */
 struct weir_feed {
   const float *x;
@@ -13,6 +14,12 @@ struct weir_feed {
   weir_moments *moments;
   weir_moments *lost;
 };
+
+__device__ static inline float weir_fed(const weir_feed &feed, size_t i) {
+  float x = feed.x[i];
+  if (feed.r != NULL) return x + feed.r[i];
+  return feed.moments != NULL ? x + 0.0F : x;
+}
 
 /* Messages of one length, pitch bytes apart, and what becomes of their sum. */
 struct weir_intake {

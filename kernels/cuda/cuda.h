@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/adaptive.h"
 #include "kernels/codec.h"
 
 typedef struct weir_cuda weir_cuda;
@@ -102,8 +103,8 @@ weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
 weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *message, size_t bytes,
                              const weir_layout *layout, double cr, float *to, bool add);
 
-/* Error feedback and encoding in as few passes as the codec allows: the message of e = g + r, or of
- * a given e (see weir_cuda_fed); fed->e becomes what is lost, e - decode(message), *lost its sum of
+/* Error feedback and encoding in as few passes as the codec allows: the message of e = g + r, where
+ * r is NULL of e = g + 0 (not of encoders that tell tensors apart), or of a given e (see weir_cuda_fed); fed->e becomes what is lost, e - decode(message), *lost its sum of
  * squares (sum is 0), stored as *moments is, of whose order the same can be said.  Reserve n. */
 weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
@@ -145,7 +146,7 @@ weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_
 
 /* --- passes ---------------------------------------------------------------------------------- */
 
-/* weir_ef_accumulate: e = g + r, e may be g or r.  *moments, device memory (NULL: not wanted), is
+/* weir_ef_accumulate: e = g + r, e may be g or r; r NULL: of zeros.  *moments, device memory (NULL: not wanted), is
  * stored, not added to.  e is equal but for the bits of NaNs; the two sums run in another order
  * than on the CPU, deterministic for given n, and differ by at most n 2^-53 of the sum of
  * magnitudes. */
@@ -165,18 +166,30 @@ weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uin
                                   float *error);
 weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
 
+weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor);
+
 /* weir_momentum_correct: next = m u + g; next may be u or g.  Then weir_cuda_gather with zero masks
  * what was sent. */
 weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,
                                        size_t n, float m);
-/* Clipping: the sum of squares of n floats is stored at the beginning of room, a double, or added
+/* Clipping: the sum of squares of n elements of this weir_type is stored at the beginning of room, a double, or added
  * to what there is already; then x is brought to a norm of at most limit by it: weir_scale by
  * weir_clip_factor.  The sum runs in another order than on the CPU (see weir_cuda_ef_accumulate),
  * so that the factor may differ in its last bit.  room: WEIR_CUDA_MEASURE bytes of device memory,
  * aligned to 8.  Neither needs a reservation. */
 #define WEIR_CUDA_MEASURE ((size_t)40 << 10)
-weir_status weir_cuda_measure(weir_cuda *cuda, const float *x, size_t n, bool add, void *room);
-weir_status weir_cuda_clip(weir_cuda *cuda, float *x, size_t n, double limit, const void *room);
+weir_status weir_cuda_measure(weir_cuda *cuda, const void *x, unsigned type, size_t n, bool add,
+                              void *room);
+weir_status weir_cuda_clip(weir_cuda *cuda, void *x, unsigned type, size_t n, double limit,
+                           const void *room);
+
+/* Pieces of optimizers (kernels/adaptive.h): weir_lars_squares of each, or where there are terms
+ * weir_lamb_squares, is stored at out; and weir_move.  The tables and out are page-locked or device
+ * memory that lasts until it is done; what they point to is the device's.  Equal to the CPU's.
+ * Neither needs a reservation. */
+weir_status weir_cuda_piece_squares(weir_cuda *cuda, const weir_tensor_piece *pieces, size_t count,
+                                    const weir_adam *terms, weir_squares *out);
+weir_status weir_cuda_move(weir_cuda *cuda, const weir_mover *movers, size_t count);
 
 /* --- qsgd ------------------------------------------------------------------------------------ */
 

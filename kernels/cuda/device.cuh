@@ -3,6 +3,7 @@
 #define WEIR_KERNELS_CUDA_DEVICE_CUH
 
 #include <cuda_runtime.h>
+#include <weir/weir.h>
 
 #include <cfloat>
 #include <cmath>
@@ -91,6 +92,14 @@ static inline size_t weir_cuda_grid(const weir_cuda *cuda, size_t items, size_t 
 #define WEIR_CUDA_EACH(i, n)                                              \
   for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
        i += (size_t)gridDim.x * blockDim.x)
+
+/* Elements of 16 bits: exact, and rounded to nearest with ties to even. */
+__device__ static inline float weir_widened(unsigned type, uint16_t half) {
+  return type == WEIR_BF16 ? weir_bf16_value(half) : weir_half_value(half);
+}
+__device__ static inline uint16_t weir_narrowed(unsigned type, float x) {
+  return type == WEIR_BF16 ? weir_bf16_bits(x) : weir_fp16_bits(x);
+}
 
 #define WEIR_WARP 32U
 #define WEIR_ALL_LANES 0xffffffffU

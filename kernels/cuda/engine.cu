@@ -53,6 +53,17 @@ weir_status weir_device_make_event(cudaEvent_t *out) {
   return weir_cuda_check(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "an event");
 }
 
+static weir_status clear_residual(weir_device *device) {
+  return weir_cuda_check(
+      cudaMemsetAsync(device->residual, 0, device->n * sizeof(float), device->caller),
+      "a residual");
+}
+
+static weir_status open_residual(weir_device *device) {
+  weir_status status = weir_device_floats(&device->residual, device->n);
+  return status == WEIR_OK ? clear_residual(device) : status;
+}
+
 static weir_status open_device(weir_device *device) {
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) {
@@ -60,14 +71,9 @@ static weir_status open_device(weir_device *device) {
                              "making a stream");
   }
   if (status == WEIR_OK) status = weir_device_make_event(&device->done);
-  if (status == WEIR_OK) status = weir_device_floats(&device->residual, device->n);
   if (status == WEIR_OK) status = weir_device_floats(&device->e, device->n);
   if (status == WEIR_OK) status = weir_device_floats(&device->sum, device->n);
-  if (status == WEIR_OK) {
-    status = weir_cuda_check(
-        cudaMemsetAsync(device->residual, 0, device->n * sizeof(float), device->caller),
-        "a residual");
-  }
+  if (status == WEIR_OK && device->feedback) status = open_residual(device);
   if (status == WEIR_OK) status = weir_device_open_velocity(device);
   if (status == WEIR_OK) status = weir_device_open_norm(device);
   return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
@@ -102,8 +108,8 @@ static void free_device(weir_device *device) {
   delete device;
 }
 
-static weir_status create(int device, void *stream, size_t n, float momentum, double timeout_s,
-                          weir_device **out) {
+static weir_status create(int device, void *stream, size_t n, float momentum, bool feedback,
+                          double timeout_s, weir_device **out) {
   *out = NULL;
   int devices = weir_cuda_devices();
   if (device < 0 || device >= devices) {
@@ -116,6 +122,7 @@ static weir_status create(int device, void *stream, size_t n, float momentum, do
   made->caller = stream != NULL ? (cudaStream_t)stream : cudaStreamLegacy;
   made->n = n;
   made->momentum = momentum;
+  made->feedback = feedback;
   made->timeout_s = timeout_s;
   weir_status status = open_device(made);
   if (status != WEIR_OK) {
@@ -147,12 +154,12 @@ static weir_status check(weir_device *device, const void *memory) {
       weir_cuda_check(cudaPointerGetAttributes(&found, memory), "asking about memory");
   if (status != WEIR_OK) return status;
   if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
-    return weir_fail(WEIR_E_INVALID, "the gradient at %p is memory of the host, not of device %d",
-                     memory, device->device);
+    return weir_fail(WEIR_E_INVALID, "%p is memory of the host, not of device %d", memory,
+                     device->device);
   }
   if (found.type == cudaMemoryTypeDevice && found.device != device->device) {
-    return weir_fail(WEIR_E_INVALID, "the gradient at %p is memory of device %d, not of device %d",
-                     memory, found.device, device->device);
+    return weir_fail(WEIR_E_INVALID, "%p is memory of device %d, not of device %d", memory,
+                     found.device, device->device);
   }
   return WEIR_OK;
 }
@@ -171,25 +178,37 @@ static weir_status curve(const void *bins, size_t n, weir_gain_curve *out) {
   return weir_cuda_gain_curve((const weir_cuda_gain_bin *)bins, n, out);
 }
 
+/* One that was loaded where none is kept has now been sent. */
+static void drop_residual(weir_device *device) {
+  if (device->residual == NULL) return;
+  (void)cudaSetDevice(device->device);
+  (void)cudaFree(device->residual);
+  device->residual = NULL;
+}
+
 static void commit(weir_device *device) {
   float *held = device->residual;
-  device->residual = device->e;
-  device->e = held;
+  if (device->feedback) {
+    device->residual = device->e;
+    device->e = held;
+  } else {
+    drop_residual(device);
+  }
   held = device->u;
   device->u = device->next;
   device->next = held;
 }
 
-static weir_status zero(weir_device *device, void *g, size_t bytes) {
+static weir_status fill(weir_device *device, void *g, size_t bytes, uint8_t byte) {
   weir_status status = weir_device_enter(device);
   return status == WEIR_OK
-             ? weir_cuda_check(cudaMemsetAsync(g, 0, bytes, device->caller), "clearing")
+             ? weir_cuda_check(cudaMemsetAsync(g, byte, bytes, device->caller), "clearing")
              : status;
 }
 
 static weir_status keep_room(weir_device *device) {
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK && device->kept == NULL)
+  if (status == WEIR_OK && device->feedback && device->kept == NULL)
     status = weir_device_floats(&device->kept, device->n);
   if (status == WEIR_OK && device->u != NULL && device->kept_u == NULL)
     status = weir_device_floats(&device->kept_u, device->n);
@@ -204,7 +223,7 @@ static weir_status copy_floats(const weir_device *device, float *to, const float
 
 static weir_status keep(weir_device *device, bool restore) {
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) {
+  if (status == WEIR_OK && device->feedback) {
     status = restore ? copy_floats(device, device->residual, device->kept)
                      : copy_floats(device, device->kept, device->residual);
   }
@@ -213,13 +232,50 @@ static weir_status keep(weir_device *device, bool restore) {
                  : copy_floats(device, device->kept_u, device->u);
 }
 
-static weir_status save(weir_device *device, float *r) {
+/* A copy of pageable memory waits by itself, without a bound: so what it would wait for is waited for
+ * before. */
+static weir_status save(weir_device *device, float *r, float *u) {
   weir_status status = weir_device_enter(device);
-  if (status != WEIR_OK) return status;
-  status = weir_cuda_check(cudaMemcpyAsync(r, device->residual, device->n * sizeof *r,
-                                           cudaMemcpyDefault, device->caller),
-                           "a residual");
+  if (status == WEIR_OK) status = weir_device_wait_for_caller(device);
+  if (r != NULL && device->residual == NULL) memset(r, 0, device->n * sizeof *r);
+  if (status == WEIR_OK && r != NULL && device->residual != NULL)
+    status = copy_floats(device, r, device->residual);
+  if (status == WEIR_OK && u != NULL) status = copy_floats(device, u, device->u);
   return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
+}
+
+static weir_status load(weir_device *device, const float *r, const float *u) {
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) status = weir_device_wait_for_caller(device);
+  if (status == WEIR_OK && r != NULL && device->residual == NULL) status = open_residual(device);
+  if (status == WEIR_OK && device->residual != NULL)
+    status = r != NULL ? copy_floats(device, device->residual, r) : clear_residual(device);
+  if (status == WEIR_OK && u != NULL) status = copy_floats(device, device->u, u);
+  return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
+}
+
+static weir_status scale(weir_device *device, float factor, bool r) {
+  weir_cuda *cuda = device->unit[0].near;
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK && r) status = weir_cuda_scale(cuda, device->residual, device->n, factor);
+  return status == WEIR_OK && device->u != NULL
+             ? weir_cuda_scale(cuda, device->u, device->n, factor)
+             : status;
+}
+
+/* --- optimizers ------------------------------------------------------------------------------ */
+
+static weir_status squares(weir_device *device, const weir_tensor_piece *pieces, size_t count,
+                           const weir_adam *terms, weir_squares *out) {
+  return weir_cuda_piece_squares(device->unit[0].near, pieces, count, terms, out);
+}
+
+static weir_status move(weir_device *device, const weir_mover *movers, size_t count) {
+  return weir_cuda_move(device->unit[0].near, movers, count);
+}
+
+static weir_status copy(weir_device *device, void *to, const void *from, size_t bytes) {
+  return weir_cuda_copy(device->unit[0].near, to, from, bytes);
 }
 
 static uint64_t waits(const weir_device *device) { return device->waits; }
@@ -254,13 +310,19 @@ static const weir_device_ops ops = {WEIR_DEVICE_VERSION,
                                     weir_device_publish,
                                     weir_device_finish,
                                     commit,
-                                    zero,
+                                    fill,
                                     keep_room,
                                     keep,
                                     save,
+                                    load,
+                                    scale,
                                     weir_device_measure,
                                     weir_device_clip,
-                                    weir_device_norm};
+                                    weir_device_norm,
+                                    squares,
+                                    move,
+                                    copy,
+                                    weir_device_wait_for_caller};
 
 extern "C" __attribute__((visibility("default"))) const weir_device_ops *weir_device_library(void) {
   return &ops;

@@ -40,6 +40,7 @@ struct weir_device {
   cudaEvent_t done; /* on the own stream */
   size_t n;
   double timeout_s;
+  bool feedback;                    /* otherwise residual is NULL, but for one that was loaded */
   float *residual, *e, *sum, *kept; /* kept: NULL before keep_room */
   float momentum;                   /* 0: none, and none of these */
   float *u, *next, *kept_u;
@@ -116,8 +117,9 @@ weir_status weir_device_project_back(weir_device *device, size_t bucket, float *
 weir_status weir_device_expand(weir_device *device, size_t bucket, const float *values);
 weir_status weir_device_publish(weir_device *device, size_t bucket, void *const *g, float share);
 weir_status weir_device_finish(weir_device *device, bool *overflow);
-weir_status weir_device_measure(weir_device *device, const float *x, size_t n, bool add);
-weir_status weir_device_clip(weir_device *device, float *x, size_t n, double limit);
+weir_status weir_device_measure(weir_device *device, const void *x, unsigned type, size_t n,
+                                bool add);
+weir_status weir_device_clip(weir_device *device, void *x, unsigned type, size_t n, double limit);
 weir_status weir_device_norm(weir_device *device, double *norm);
 
 #endif

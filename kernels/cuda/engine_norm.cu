@@ -17,12 +17,13 @@ void weir_device_close_norm(weir_device *device) {
   (void)cudaFree(device->norm);
 }
 
-weir_status weir_device_measure(weir_device *device, const float *x, size_t n, bool add) {
-  return weir_cuda_measure(device->unit[0].near, x, n, add, device->norm);
+weir_status weir_device_measure(weir_device *device, const void *x, unsigned type, size_t n,
+                                bool add) {
+  return weir_cuda_measure(device->unit[0].near, x, type, n, add, device->norm);
 }
 
-weir_status weir_device_clip(weir_device *device, float *x, size_t n, double limit) {
-  return weir_cuda_clip(device->unit[0].near, x, n, limit, device->norm);
+weir_status weir_device_clip(weir_device *device, void *x, unsigned type, size_t n, double limit) {
+  return weir_cuda_clip(device->unit[0].near, x, type, n, limit, device->norm);
 }
 
 weir_status weir_device_norm(weir_device *device, double *norm) {

@@ -19,14 +19,14 @@ __global__ static void ship(const weir_device_told *told, uint64_t bytes, const 
 /* Blocks that copy a sample. */
 constexpr unsigned SAMPLING = 16;
 
-/* Of e = g + r. */
+/* Of e = g + r; r NULL: of zeros. */
 __global__ static void sample(const float *g, const float *r, const weir_device_sample *samples) {
   const weir_device_sample mine = samples[blockIdx.x / SAMPLING];
   size_t n = mine.runs.length * mine.runs.count;
   for (size_t i = blockIdx.x % SAMPLING * WEIR_CUDA_BLOCK + threadIdx.x; i < n;
        i += (size_t)SAMPLING * WEIR_CUDA_BLOCK) {
     size_t at = mine.at + weir_run_at(&mine.runs, i / mine.runs.length) + i % mine.runs.length;
-    mine.to[i] = g[at] + r[at];
+    mine.to[i] = g[at] + (r != NULL ? r[at] : 0.0F);
   }
 }
 
@@ -42,9 +42,7 @@ __global__ static void publish(float *to, const float *sum, size_t n, float shar
 }
 
 __global__ static void widen(unsigned type, const uint16_t *from, size_t n, float *to) {
-  WEIR_CUDA_EACH(i, n) {
-    to[i] = type == WEIR_BF16 ? weir_bf16_value(from[i]) : weir_half_value(from[i]);
-  }
+  WEIR_CUDA_EACH(i, n) { to[i] = weir_widened(type, from[i]); }
 }
 
 /* Rounded once; what would not be finite saturates, which nobody gets to see. */
@@ -54,7 +52,7 @@ __global__ static void publish_half(unsigned type, uint16_t *to, const float *su
   bool finite = true;
   WEIR_CUDA_EACH(i, n) {
     float value = sum[i] * share;
-    to[i] = type == WEIR_BF16 ? weir_bf16_bits(value) : weir_fp16_bits(value);
+    to[i] = weir_narrowed(type, value);
     finite = finite && weir_magnitude(value) < least;
   }
   if (!finite) atomicOr(overflow, 1U);
@@ -212,7 +210,8 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
   weir_cuda *cuda = unit->near;
   size_t at = unit->bucket.at, bytes = 0;
   float *e = unit->bucket.kind == WEIR_DEVICE_PARTS ? device->sum : device->e;
-  weir_cuda_fed fed = {NULL, device->residual + at, e + at, &unit->told->moments};
+  const float *r = device->residual != NULL ? device->residual + at : NULL;
+  weir_cuda_fed fed = {NULL, r, e + at, &unit->told->moments};
   device->verdict[bucket] = weir_verdict{0, 0};
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) status = in_one_piece(device, unit, task->g, &fed.g);
@@ -315,10 +314,10 @@ weir_status weir_device_store(weir_device *device, size_t bucket, const float *n
   size_t bytes = unit->bucket.n * sizeof(float);
   float *e = device->e + unit->bucket.at;
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) {
-    status = next != NULL ? weir_cuda_copy(unit->far, e, next, bytes)
-                          : weir_cuda_clear(unit->far, e, bytes);
-  }
+  if (status == WEIR_OK && next != NULL)
+    status = weir_cuda_copy(unit->far, e, next, bytes);
+  else if (status == WEIR_OK && device->feedback)
+    status = weir_cuda_clear(unit->far, e, bytes);
   return status == WEIR_OK && sum != NULL
              ? weir_cuda_copy(unit->far, device->sum + unit->bucket.at, sum, bytes)
              : status;

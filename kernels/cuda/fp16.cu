@@ -18,7 +18,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   size_t begin = (size_t)blockIdx.x * WEIR_TILE;
   size_t end = n - begin < WEIR_TILE ? n : begin + WEIR_TILE;
   for (size_t i = begin + threadIdx.x; i < end; i += WEIR_CUDA_BLOCK) {
-    float e = feed.r != NULL ? feed.x[i] + feed.r[i] : feed.x[i];
+    float e = weir_fed(feed, i);
     uint16_t half = weir_fp16_bits(e);
     if (aligned) {
       ((uint16_t *)to)[i] = half;

@@ -11,8 +11,7 @@ __device__ static inline void load(const weir_feed &feed, const weir_qsgd_bucket
   for (unsigned j = 0; j < WEIR_QSGD_EACH; j++) {
     uint32_t i = piece * WEIR_QSGD_PIECE + threadIdx.x % WEIR_QSGD_LANES + WEIR_QSGD_LANES * j;
     bool there = i < at.count;
-    x[j] = there ? feed.x[at.begin + i] : 0.0F;
-    if (feed.r != NULL) x[j] += there ? feed.r[at.begin + i] : 0.0F;
+    x[j] = there ? weir_fed(feed, at.begin + i) : 0.0F;
   }
 }
 

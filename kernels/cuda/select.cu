@@ -151,8 +151,8 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     size_t at = lane_begin(round);
     load4<WIDE>(FUSED ? g : e, at, n, x + 4 * round);
     if (FUSED) {
-      float other[4];
-      load4<WIDE>(r, at, n, other);
+      float other[4] = {};
+      if (r != NULL) load4<WIDE>(r, at, n, other);
       for (unsigned q = 0; q < 4; q++) x[4 * round + q] += other[q];
     }
   }

@@ -10,6 +10,7 @@
 #include <weir/weir.h>
 
 #include "base/base.h"
+#include "device.h"
 
 enum { RANKS = 3, MOST = 1000, STEPS = 400 };
 
@@ -17,7 +18,12 @@ typedef struct worker {
   int rank;
   const char *group, *policy;
   bool feedback;
-  uint64_t limit;     /* of memory */
+  uint64_t limit; /* of memory */
+  int steps;
+  double momentum;
+  weir_network_fn network;
+  const test_device *device;
+  uint64_t allocated; /* on the device, until the session has started */
   weir_status status; /* out */
   char message[512];
   uint64_t before, after; /* digests of the residual */
@@ -26,19 +32,23 @@ typedef struct worker {
   double square[MOST];    /* of their squares */
 } worker;
 
-/* A rank's gradient, the same in every step: most of it small beside a few large ones. */
+/* A rank's gradient, the same in every step: most of it small beside a few large ones, some of it -0. */
 static float value(int rank, size_t i) {
+  if (i % 41 == 0) return -0.0F;
   const uint64_t at[] = {(uint64_t)rank, i};
   const double x = (double)(weir_hash(WEIR_HASH_INIT, at, sizeof at) % 2000001) / 1e6 - 1.0;
   return (float)(i % 37 == 0 ? 10 * x : x);
 }
 
-static weir_status one_step(worker *w, weir_session *session) {
+/* `on`: where the gradient is handed in; NULL: where it is. */
+static weir_status one_step(worker *w, weir_session *session, float *on) {
   float gradient[MOST];
   for (size_t i = 0; i < MOST; i++) gradient[i] = value(w->rank, i);
+  if (on != NULL) w->device->put(on, gradient, sizeof gradient);
   weir_status status = weir_step_begin(session, NULL);
-  if (status == WEIR_OK) status = weir_submit(session, 0, gradient);
+  if (status == WEIR_OK) status = weir_submit(session, 0, on != NULL ? on : gradient);
   if (status == WEIR_OK) status = weir_step_end(session, NULL);
+  if (on != NULL) w->device->get(gradient, on, sizeof gradient);
   for (size_t i = 0; i < MOST && status == WEIR_OK; i++) {
     w->mean[i] += (double)gradient[i] / STEPS;
     w->square[i] += (double)gradient[i] * (double)gradient[i] / STEPS;
@@ -60,30 +70,46 @@ static void *work(void *argument) {
   options.timeout_s = 20;
   options.memory_limit = w->limit;
   options.error_feedback = w->feedback;
+  options.momentum_correction = w->momentum;
+  options.virtual_network = w->network;
+  options.device = w->device != NULL ? 0 : -1;
+  float *const on = w->device != NULL ? w->device->memory(MOST * sizeof *on) : NULL;
+  const uint64_t before = w->device != NULL ? w->device->allocated() : 0;
   w->averages = WEIR_HASH_INIT;
   w->status = weir_session_create(&session, &options);
   if (w->status == WEIR_OK) w->status = weir_register_tensor(session, "w", MOST, NULL);
   if (w->status == WEIR_OK) w->status = weir_session_start(session);
+  if (w->device != NULL) w->allocated = w->device->allocated() - before;
   if (w->status == WEIR_OK) w->status = weir_residual_digest(session, &w->before);
-  for (int step = 0; step < STEPS && w->status == WEIR_OK; step++) w->status = one_step(w, session);
+  for (int step = 0; step < w->steps && w->status == WEIR_OK; step++)
+    w->status = one_step(w, session, on);
   if (w->status == WEIR_OK) w->status = weir_residual_digest(session, &w->after);
   if (w->status != WEIR_OK) snprintf(w->message, sizeof w->message, "%s", weir_last_error());
   weir_session_free(session);
+  if (on != NULL) w->device->forget(on);
   return NULL;
 }
 
-static worker *run(const char *policy, bool feedback, uint64_t limit) {
-  static worker w[RANKS];
+/* bit r of where: rank r has the device; others: what is the same of all ranks. */
+static void run_with(worker *w, const worker *others, unsigned where) {
   static int turn;
   static char group[64];
   snprintf(group, sizeof group, "forgets %d %d", (int)getpid(), turn++);
   pthread_t thread[RANKS];
   for (int r = 0; r < RANKS; r++) {
-    w[r] =
-        (worker){.rank = r, .group = group, .policy = policy, .feedback = feedback, .limit = limit};
+    w[r] = *others;
+    w[r].rank = r;
+    w[r].group = group;
+    if ((where >> r & 1) == 0) w[r].device = NULL;
     pthread_create(&thread[r], NULL, work, &w[r]);
   }
   for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);
+}
+
+static worker *run(const char *policy, bool feedback, uint64_t limit) {
+  static worker w[RANKS];
+  const worker others = {.policy = policy, .feedback = feedback, .limit = limit, .steps = STEPS};
+  run_with(w, &others, 0);
   return w;
 }
 
@@ -162,6 +188,60 @@ Test(forgets, no_memory_is_counted_for_a_residual, .timeout = 120) {
                (unsigned long long)least[0]);
 }
 
+static void steady(void *user, uint64_t step, double *latency_s, double *bandwidth_bytes_s) {
+  (void)user, (void)step;
+  *latency_s = 1e-3;
+  *bandwidth_bytes_s = 1e6;
+}
+
+/* On devices averages have the bits of hosts, and nothing is kept either; in virtual time, so that
+ * tables come into force in the same steps. */
+Test(forgets, devices_forget_as_hosts_do, .timeout = 240) {
+  static const char *const policies[] = {
+      "fixed:qsgd:0.125:ag",          "fixed:qsgd-l2:0.25:ag",
+      "fixed:qsgd:0.125:sra",         "fixed:fp16:0.5:ag",
+      "fixed:bf16:1:dense-ring",      "fixed:qsgd:0.125:compressed-tree",
+      "fixed:fp16:0.5:sra",           "bits:kmeans",
+      "fixed:qsgd:0.125:path=c.ag.d", "groups:even=1:qsgd:0.125:ag"};
+  static worker host[RANKS], mine[RANKS];
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
+  const test_device device = test_device_open();
+  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+    for (int momentum = 0; momentum < 2; momentum++) {
+      const worker others = {.policy = policies[p],
+                             .steps = 12,
+                             .momentum = momentum ? 0.5 : 0,
+                             .network = p >= 3 ? steady : NULL,
+                             .device = &device};
+      if (momentum && strstr(policies[p], "bits") != NULL) continue;
+      run_with(host, &others, 0);
+      run_with(mine, &others, p % 3 == 0 ? 5 : 7);
+      for (int r = 0; r < RANKS; r++) {
+        cr_assert_eq(host[r].status, WEIR_OK, "%s: %s", policies[p], host[r].message);
+        cr_assert_eq(mine[r].status, WEIR_OK, "%s: %s", policies[p], mine[r].message);
+        cr_assert_eq(mine[r].averages, host[r].averages, "%s: rank %d", policies[p], r);
+        cr_assert_eq(mine[r].after, host[r].after, "%s: rank %d keeps a residual", policies[p], r);
+        cr_assert_eq(mine[r].after, mine[r].before, "%s: rank %d keeps a residual", policies[p], r);
+      }
+    }
+}
+
+/* One buffer less: what a residual lies in, and a device's other buffers are as many. */
+Test(forgets, no_memory_of_a_device_is_taken_for_a_residual, .timeout = 120) {
+  static worker w[2][RANKS];
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
+  const test_device device = test_device_open();
+  for (int feedback = 0; feedback < 2; feedback++) {
+    const worker others = {
+        .policy = "fixed:qsgd:0.125:ag", .feedback = feedback != 0, .steps = 1, .device = &device};
+    run_with(w[feedback], &others, 1);
+    cr_assert_eq(w[feedback][0].status, WEIR_OK, "%s", w[feedback][0].message);
+  }
+  if (w[1][0].allocated == 0) cr_skip_test("the driver does not count");
+  cr_assert_eq(w[1][0].allocated - w[0][0].allocated, 1, "%d and %d", (int)w[1][0].allocated,
+               (int)w[0][0].allocated);
+}
+
 static void refuses(const char *policy, const char *why) {
   weir_options options;
   weir_session *session = NULL;
@@ -207,7 +287,11 @@ Test(forgets, a_rank_that_does_otherwise_is_refused, .timeout = 60) {
   snprintf(group, sizeof group, "forgets otherwise %d", (int)getpid());
   pthread_t thread[RANKS];
   for (int r = 0; r < RANKS; r++) {
-    w[r] = (worker){.rank = r, .group = group, .policy = "fixed:qsgd:0.125:ag", .feedback = r != 2};
+    w[r] = (worker){.rank = r,
+                    .group = group,
+                    .policy = "fixed:qsgd:0.125:ag",
+                    .steps = STEPS,
+                    .feedback = r != 2};
     pthread_create(&thread[r], NULL, work, &w[r]);
   }
   for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);

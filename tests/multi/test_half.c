@@ -275,7 +275,7 @@ static void try_arm(size_t arm, int ranks, unsigned where, const test_device *de
   const weir_plan plan = group_plan(arm, ratios[seed % 3], 1);
   c = (course){.seed = seed, .where = where, .threads = seed % 2 ? 1 : 3};
   if (device != NULL) c.device = *device;
-  c.keep = where == 0 && seed % 5 < 2;
+  c.keep = seed % 5 < 2;
   shape(&c, &rng, where != 0 ? 900 : seed % 4 == 0 ? 9000 : 700);
   make(&c, &plan, &rng, ranks);
   weir_plan_format(&plan, text);

@@ -7,6 +7,7 @@
 #include "../unit/trainer_data.h"
 #include "collectives/comm.h"
 #include "collectives/wrappers.h"
+#include "device.h"
 #include "ranks.h"
 #include "session/state.h"
 
@@ -26,6 +27,7 @@ typedef struct worker {
 struct crowd {
   const char *transport;
   int size;
+  unsigned devices; /* bit r: rank r has one */
   weir_status (*body)(worker *w, void *user);
   void *user;
   char where[64];
@@ -42,6 +44,7 @@ static void *work(void *argument) {
   options.rendezvous = w->crowd->where;
   options.policy = "fixed:none:1:dense-ring";
   options.active_probes = false;
+  options.device = w->crowd->devices >> w->rank & 1 ? 0 : -1;
   w->status = weir_session_create(&w->session, &options);
   if (w->status == WEIR_OK) w->status = weir_register_tensor(w->session, "a", 4, NULL);
   if (w->status == WEIR_OK) w->status = weir_session_start(w->session);
@@ -53,10 +56,10 @@ static void *work(void *argument) {
   return NULL;
 }
 
-static void run(worker *w, const char *transport, int size, weir_status (*body)(worker *, void *),
-                void *user) {
+static void run_on(unsigned devices, worker *w, const char *transport, int size,
+                   weir_status (*body)(worker *, void *), void *user) {
   static int serial;
-  crowd c = {.transport = transport, .size = size, .body = body, .user = user};
+  crowd c = {.transport = transport, .size = size, .devices = devices, .body = body, .user = user};
   pthread_t thread[GROUP_MAX];
   (void)alarm(GROUP_WATCHDOG_S);
   (void)snprintf(c.where, sizeof c.where, "parallel-%d-%d", (int)getpid(), serial++);
@@ -67,6 +70,49 @@ static void run(worker *w, const char *transport, int size, weir_status (*body)(
   }
   for (int r = 0; r < size; r++) (void)pthread_join(thread[r], NULL);
   (void)pthread_barrier_destroy(&c.started);
+}
+
+static void run(worker *w, const char *transport, int size, weir_status (*body)(worker *, void *),
+                void *user) {
+  run_on(0, w, transport, size, body, user);
+}
+
+/* --- memory of whichever kind a rank has ------------------------------------------------------ */
+
+static test_device the_device;
+
+static void use_device(void) {
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
+  the_device = test_device_open();
+}
+
+static bool on_device(const worker *w) {
+  return w != NULL && (w->crowd->devices >> w->rank & 1) != 0;
+}
+
+static float *lent(const worker *w, size_t n, const float *from) {
+  float *made =
+      on_device(w) ? the_device.memory(n * sizeof *made + 4) : malloc(n * sizeof *made + 4);
+  if (made == NULL) abort();
+  if (on_device(w))
+    the_device.put(made, from, n * sizeof *made);
+  else
+    memcpy(made, from, n * sizeof *made);
+  return made;
+}
+
+static void seen(const worker *w, float *to, const float *from, size_t n) {
+  if (on_device(w))
+    the_device.get(to, from, n * sizeof *to);
+  else
+    memcpy(to, from, n * sizeof *to);
+}
+
+static void drop(const worker *w, float *memory) {
+  if (on_device(w))
+    the_device.forget(memory);
+  else
+    free(memory);
 }
 
 static void all_well(const worker *w, int size) {
@@ -408,6 +454,12 @@ typedef struct model {
 static const weir_lars lars_of = {sizeof lars_of, 0.001, 1e-4, 1e-9, 0, 0};
 static const weir_lamb lamb_of = {sizeof lamb_of, 0.9, 0.999, 1e-6, 0.01, 0, 0, 7};
 
+static void lay_out(model *m) {
+  for (size_t t = 0, at = 0; t < TENSORS; at += numel[t++])
+    m->tensor[t] = (weir_scaled_tensor){numel[t], m->data[0] + at, m->data[1] + at, m->data[2] + at,
+                                        m->data[3] + at};
+}
+
 static void fill(model *m) {
   weir_rng rng = weir_rng_of(11);
   for (size_t k = 0; k < 4; k++) {
@@ -418,17 +470,19 @@ static void fill(model *m) {
       m->data[k][i] = k == 3 ? x * x : x;
     }
   }
-  for (size_t t = 0, at = 0; t < TENSORS; at += numel[t++])
-    m->tensor[t] = (weir_scaled_tensor){numel[t], m->data[0] + at, m->data[1] + at, m->data[2] + at,
-                                        m->data[3] + at};
+  lay_out(m);
 }
 
 static weir_status compare(worker *w, void *user) {
   const model *m = user;
+  model own;
   double scale[2][TENSORS];
-  weir_status status = weir_lars_scales(w->session, &lars_of, m->tensor, TENSORS, scale[0]);
+  for (size_t k = 0; k < 4; k++) own.data[k] = lent(w, ALL, m->data[k]);
+  lay_out(&own);
+  weir_status status = weir_lars_scales(w->session, &lars_of, own.tensor, TENSORS, scale[0]);
   if (status == WEIR_OK)
-    status = weir_lamb_scales(w->session, &lamb_of, m->tensor, TENSORS, scale[1]);
+    status = weir_lamb_scales(w->session, &lamb_of, own.tensor, TENSORS, scale[1]);
+  for (size_t k = 0; k < 4; k++) drop(w, own.data[k]);
   if (status == WEIR_OK && memcmp(scale, m->serial, sizeof scale) != 0)
     return weir_fail(WEIR_E_INTERNAL, "scales differ from the serial form's");
   return status;
@@ -467,6 +521,12 @@ Test(scales, are_the_same_bits_however_many_ranks) {
     run(w, ranks % 2 ? "inproc" : "shm", ranks, compare, &m);
     all_well(w, ranks);
   }
+  use_device();
+  for (int ranks = 1; ranks <= 3; ranks++) {
+    worker w[RANKS];
+    run_on(ranks == 2 ? 1 : 7, w, "inproc", ranks, compare, &m);
+    all_well(w, ranks);
+  }
   for (size_t k = 0; k < 4; k++) free(m.data[k]);
 }
 
@@ -501,53 +561,59 @@ static weir_status step_once(weir_session *session, const moves *m, float *const
                  : weir_lars_step(session, &lars_of, 0.9, tensor, m->tensors, share);
 }
 
-/* Every tensor has memory of its own; ends with all weights, one after the other, in `out`. */
-static weir_status steps(weir_session *session, const moves *m, weir_moment_share *share,
-                         float *out) {
-  float *w[TENSORS], *g[TENSORS];
+/* Every tensor has memory of its own; ends with all weights, one after the other, in `out`.  by NULL:
+ * alone. */
+static weir_status steps(const worker *by, const moves *m, weir_moment_share *share, float *out) {
+  float *w[TENSORS], *g[TENSORS], *slopes = malloc(m->all * sizeof *slopes + 1);
   weir_status status = WEIR_OK;
-  for (size_t t = 0, at = 0; t < m->tensors; at += m->numel[t++]) {
-    w[t] = malloc(m->numel[t] * sizeof(float) + 1);
-    g[t] = malloc(m->numel[t] * sizeof(float) + 1);
-    if (!w[t] || !g[t]) abort();
-    memcpy(w[t], m->weights[0] + at, m->numel[t] * sizeof(float));
-  }
+  for (size_t t = 0, at = 0; t < m->tensors; at += m->numel[t++])
+    w[t] = lent(by, m->numel[t], m->weights[0] + at);
   for (int step = 0; step < STEPS && status == WEIR_OK; step++) {
+    for (size_t i = 0; i < m->all; i++) slopes[i] = slope(i, step);
     for (size_t t = 0, at = 0; t < m->tensors; at += m->numel[t++])
-      for (size_t i = 0; i < m->numel[t]; i++) g[t][i] = slope(at + i, step);
-    status = step_once(session, m, w, g, step, share);
+      g[t] = lent(by, m->numel[t], slopes + at);
+    status = step_once(by != NULL ? by->session : NULL, m, w, g, step, share);
+    for (size_t t = 0; t < m->tensors; t++) drop(by, g[t]);
   }
   for (size_t t = 0, at = 0; t < m->tensors; at += m->numel[t++]) {
-    memcpy(out + at, w[t], m->numel[t] * sizeof(float));
-    free(w[t]);
-    free(g[t]);
+    seen(by, out + at, w[t], m->numel[t]);
+    drop(by, w[t]);
   }
+  free(slopes);
+  return status;
+}
+
+/* Moments of zero, where w's weights are; NULL: in host memory. */
+static weir_status divide_on(const worker *w, const moves *m, int rank, int ranks,
+                             weir_moment_share *share) {
+  *share = (weir_moment_share){.struct_size = sizeof *share};
+  const weir_status status = weir_share_moments(m->numel, m->tensors, rank, ranks, share);
+  FREED float *const zeros = calloc(share->room + 1, sizeof *zeros);
+  share->first = lent(w, share->room, zeros);
+  share->second = m->lamb ? lent(w, share->room, zeros) : NULL;
   return status;
 }
 
 static weir_status divide_for(const moves *m, int rank, int ranks, weir_moment_share *share) {
-  *share = (weir_moment_share){.struct_size = sizeof *share};
-  const weir_status status = weir_share_moments(m->numel, m->tensors, rank, ranks, share);
-  share->first = calloc(share->room + 1, sizeof(float));
-  share->second = m->lamb ? calloc(share->room + 1, sizeof(float)) : NULL;
-  return status;
+  return divide_on(NULL, m, rank, ranks, share);
 }
 
 static weir_status move_together(worker *w, void *user) {
   moves *m = user;
   weir_moment_share share;
   float *out = malloc(m->all * sizeof(float) + 1);
-  weir_status status = divide_for(m, w->rank, w->crowd->size, &share);
+  weir_status status = divide_on(w, m, w->rank, w->crowd->size, &share);
   m->kept[w->rank] = share.count;
-  if (status == WEIR_OK) status = steps(w->session, m, &share, out);
+  if (status == WEIR_OK) status = steps(w, m, &share, out);
   if (status == WEIR_OK && memcmp(out, m->weights[1], m->all * sizeof(float)) != 0)
     status = weir_fail(WEIR_E_INTERNAL, "weights differ from the serial form's");
-  for (int k = 0; status == WEIR_OK && k < (m->lamb ? 2 : 1); k++)
-    if (memcmp(k ? share.second : share.first, m->moments[k] + share.begin,
-               share.count * sizeof(float)) != 0)
+  for (int k = 0; status == WEIR_OK && k < (m->lamb ? 2 : 1); k++) {
+    seen(w, out, k ? share.second : share.first, share.count);
+    if (memcmp(out, m->moments[k] + share.begin, share.count * sizeof(float)) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "moments differ from the serial form's");
-  free(share.first);
-  free(share.second);
+  }
+  drop(w, share.first);
+  if (m->lamb) drop(w, share.second);
   free(out);
   return status;
 }
@@ -614,6 +680,12 @@ static void move_lists(const size_t *lengths, size_t tensors, bool lamb) {
     for (int r = 0; r < ranks; r++)
       cr_assert_lt(m.kept[r], m.all / (size_t)ranks + 2 * 65536, "rank %d of %d: %zu", r, ranks,
                    m.kept[r]);
+  }
+  use_device();
+  for (int ranks = 1; ranks <= 4; ranks++) {
+    worker w[MOST_RANKS];
+    run_on(ranks == 4 ? 9 : 7, w, ranks % 2 ? "inproc" : "shm", ranks, move_together, &m);
+    all_well(w, ranks);
   }
   free(due_weights);
   free(whole.first);
@@ -690,6 +762,51 @@ Test(steps, arguments_that_are_refused) {
   cr_assert_eq(weir_share_moments(four, 1, 0, 1, &share), WEIR_E_INVALID);
 }
 
+/* A device's session takes memory of its device alone; others are told so, and nothing is moved. */
+static weir_status elsewhere(worker *w, void *user) {
+  const moves *m = user;
+  float x[4] = {1, 2, 3, 4}, g[4] = {1, 1, 1, 1};
+  weir_moment_share here, there;
+  weir_status status = divide_for(m, 0, 1, &here);
+  if (status == WEIR_OK) status = divide_on(w, m, 0, 1, &there);
+  if (status != WEIR_OK) return status;
+  float *const weights = lent(w, 4, x), *const gradients = lent(w, 4, g);
+  const weir_moved_tensor good = {4, weights, gradients, 0.1, 0}, bad = {4, x, gradients, 0.1, 0},
+                          worse = {4, weights, g, 0.1, 0};
+  const weir_scaled_tensor scaled = {4, weights, gradients, there.first, here.second};
+  weir_moment_share mixed = there;
+  mixed.second = here.second;
+  double scale;
+  const weir_status got[] = {weir_lamb_step(w->session, &lamb_of, &bad, 1, &there),
+                             weir_lamb_step(w->session, &lamb_of, &worse, 1, &there),
+                             weir_lamb_step(w->session, &lamb_of, &good, 1, &here),
+                             weir_lamb_step(w->session, &lamb_of, &good, 1, &mixed),
+                             weir_lamb_scales(w->session, &lamb_of, &scaled, 1, &scale)};
+  for (size_t i = 0; i < sizeof got / sizeof *got; i++)
+    if (got[i] != WEIR_E_INVALID || strstr(weir_last_error(), "memory of the host") == NULL)
+      status = weir_fail(WEIR_E_INTERNAL, "%zu: status %d", i, (int)got[i]);
+  if (status == WEIR_OK) status = weir_lars_scales(w->session, &lars_of, &scaled, 1, &scale);
+  float after[4];
+  seen(w, after, weights, 4);
+  if (status == WEIR_OK && memcmp(after, x, sizeof x) != 0)
+    status = weir_fail(WEIR_E_INTERNAL, "a refused step moved weights");
+  if (status == WEIR_OK) status = weir_lamb_step(w->session, &lamb_of, &good, 1, &there);
+  float *const all[] = {weights, gradients, there.first, there.second};
+  for (size_t i = 0; i < 4; i++) drop(w, all[i]);
+  free(here.first);
+  free(here.second);
+  return status;
+}
+
+Test(steps, memory_of_the_host_is_refused_on_a_device) {
+  static const size_t four[] = {4};
+  moves m = {.lamb = true, .tensors = 1, .numel = four};
+  worker w[1];
+  use_device();
+  run_on(1, w, "inproc", 1, elsewhere, &m);
+  all_well(w, 1);
+}
+
 /* A rank that leaves while weights are gathered: the others are told, and moments that were divided for
  * the old group are refused in the new one. */
 static weir_status lose_one_in_a_step(worker *w, void *user) {
@@ -703,14 +820,14 @@ static weir_status lose_one_in_a_step(worker *w, void *user) {
     status = weir_transport_fault(&faulty, w->session->transport, &strike);
     if (status == WEIR_OK) w->session->comm->transport = faulty;
   }
-  if (status == WEIR_OK && steps(w->session, m, &share, out) < WEIR_E_TIMEOUT)
+  if (status == WEIR_OK && steps(w, m, &share, out) < WEIR_E_TIMEOUT)
     status = weir_fail(WEIR_E_INTERNAL, "nobody was lost");
   if (faulty) w->session->comm->transport = w->session->transport;
   free(faulty);
   if (status == WEIR_OK && w->rank != 0) {
     weir_survivors left = {.struct_size = sizeof left};
     status = weir_shrink(w->session, &left);
-    if (status == WEIR_OK && steps(w->session, m, &share, out) != WEIR_E_STATE)
+    if (status == WEIR_OK && steps(w, m, &share, out) != WEIR_E_STATE)
       status = weir_fail(WEIR_E_INTERNAL, "moments of a larger group are taken");
   }
   free(share.first);

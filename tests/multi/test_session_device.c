@@ -17,6 +17,8 @@ typedef struct worker {
   const char *group, *policy;
   int rank, ranks, device;
   int steps;
+  const char *nonfinite;  /* NULL: as it is by default */
+  int poisoned;           /* rank 1's gradient has an infinity in this step; 0: in none */
   double momentum, limit; /* of the norm; 0: nothing is clipped */
   double norm[STEPS];
   weir_network_fn network;
@@ -27,6 +29,12 @@ typedef struct worker {
   char message[512];
 } worker;
 
+static void widening(void *user, uint64_t step, double *latency_s, double *bandwidth_bytes_s) {
+  (void)user;
+  *latency_s = 1e-3;
+  *bandwidth_bytes_s = step < 3 ? 1e6 : 1e9;
+}
+
 static void use_library(void) { (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1); }
 
 static void prepare(const worker *w, weir_options *options) {
@@ -34,6 +42,7 @@ static void prepare(const worker *w, weir_options *options) {
   options->device = w->device;
   options->virtual_network = w->network;
   options->momentum_correction = w->momentum;
+  if (w->nonfinite != NULL) options->nonfinite = w->nonfinite;
 }
 
 static void gradient(float *g, int rank, int step) {
@@ -51,16 +60,19 @@ static void train(worker *w, weir_session *session) {
   weir_step_info info = {.struct_size = sizeof info};
   for (int s = 0; s < w->steps && w->status == WEIR_OK; s++) {
     gradient(mine, w->rank, s);
+    const bool lost = s > 0 && s == w->poisoned;
+    if (lost && w->rank == 1) mine[N / 3] = INFINITY;
     if (device)
       d.put(g, mine, N * sizeof *g);
     else
       memcpy(g, mine, N * sizeof *g);
     w->status = weir_step_begin(session, NULL);
     if (w->status == WEIR_OK && w->limit > 0)
-      w->status = weir_clip(session, (float *[]){g, g + N / 4}, w->limit, &w->norm[s]);
+      w->status = weir_clip(session, (void *[]){g, g + N / 4}, w->limit, &w->norm[s]);
     if (w->status == WEIR_OK) w->status = weir_submit(session, 0, g);
     if (w->status == WEIR_OK) w->status = weir_submit(session, 1, g + N / 4);
     if (w->status == WEIR_OK) w->status = weir_step_end(session, &info);
+    if (lost) w->status = w->status == WEIR_E_NONFINITE ? WEIR_OK : WEIR_E_INTERNAL;
     if (w->status == WEIR_OK) w->status = weir_residual_digest(session, &w->digest[s]);
     if (device)
       d.get(w->average[s], g, N * sizeof *g);
@@ -103,6 +115,8 @@ static void run_with(worker *w, const char *policy, unsigned where, worker other
                     .device = where >> r & 1 ? 0 : -1,
                     .steps = STEPS,
                     .momentum = others.momentum,
+                    .nonfinite = others.nonfinite,
+                    .poisoned = others.poisoned,
                     .limit = others.limit,
                     .network = others.network};
   }
@@ -139,6 +153,36 @@ Test(session_device, trains_as_the_host_does) {
     }
 }
 
+/* Averages of a lost step are NaN, or zero, all of them and on all ranks; the residual is what it was
+ * before, and the next step makes of it what it makes in host memory. */
+Test(session_device, a_lost_step_leaves_nan_or_zero) {
+  static const char *const policies[] = {"fixed:topk:0.1:ag", "fixed:none:1:dense-ring",
+                                         "fixed:qsgd:0.125:sra", "fixed:star:0.1:art-tree",
+                                         "groups:layers:qsgd:0.125:ag"};
+  static worker host[RANKS], mine[RANKS];
+  use_library();
+  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+    for (int keep = 0; keep < 2; keep++) {
+      /* In virtual time a table comes into force in the same step always. */
+      const bool table = strncmp(policies[p], "groups", 6) == 0;
+      const worker others = {
+          .poisoned = 3, .nonfinite = keep ? "keep" : "zero", .network = table ? widening : NULL};
+      run_with(host, policies[p], 0, others);
+      run_with(mine, policies[p], p % 2 == 0 ? 7 : 2, others);
+      for (int r = 0; r < RANKS; r++) {
+        cr_assert_eq(mine[r].status, WEIR_OK, "%s: %s", policies[p], mine[r].message);
+        for (size_t i = 0; i < N; i++)
+          cr_assert(keep ? isnan(mine[r].average[3][i]) : mine[r].average[3][i] == 0,
+                    "%s: element %zu is %g", policies[p], i, (double)mine[r].average[3][i]);
+        cr_assert_eq(mine[r].digest[3], mine[r].digest[2], "%s", policies[p]);
+        cr_assert_eq(memcmp(mine[r].average, host[r].average, sizeof host[r].average), 0, "%s",
+                     policies[p]);
+        cr_assert_eq(memcmp(mine[r].digest, host[r].digest, sizeof host[r].digest), 0, "%s",
+                     policies[p]);
+      }
+    }
+}
+
 /* Every rank's norm is sqrt(sum of squares), and three ranks of the same direction have an average
  * of limit / sqrt(3); a limit that is not reached leaves the gradients as they are. */
 Test(session_device, gradients_are_clipped_there) {
@@ -166,17 +210,59 @@ Test(session_device, gradients_are_clipped_there) {
   }
 }
 
-static void network(void *user, uint64_t step, double *latency_s, double *bandwidth_bytes_s) {
-  (void)user;
-  *latency_s = 1e-3;
-  *bandwidth_bytes_s = step < 3 ? 1e6 : 1e9;
+/* Whole numbers, whose squares add up to the same in any order; of three types, two of which follow one
+ * another in memory. */
+static void clip_types(int device, uint16_t *half, float *wide, double *norm) {
+  const test_device d = test_device_open();
+  const worker alone = {.policy = "fixed:none:1:dense-ring", .ranks = 1, .device = device};
+  weir_options options;
+  weir_session *session = NULL;
+  for (size_t i = 0; i < N; i++) {
+    wide[i] = (float)(i % 5);
+    half[i] = i % 2 == 0 ? 0x3f80 : 0x4080; /* of bfloat16: 1 and 4; of fp16 1.875 and 2.25 */
+  }
+  void *const to = device >= 0 ? d.memory(2 * N) : half, *const w =
+                                                             device >= 0 ? d.memory(4 * N) : wide;
+  if (device >= 0) d.put(to, half, 2 * N);
+  if (device >= 0) d.put(w, wide, 4 * N);
+  uint16_t *const h = to;
+  prepare(&alone, &options);
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_register_typed(session, "b", 1, 500, WEIR_BF16, NULL), WEIR_OK);
+  cr_assert_eq(weir_register_typed(session, "h", 1, N - 700, WEIR_FP16, NULL), WEIR_OK);
+  cr_assert_eq(weir_register_typed(session, "i", 1, 200, WEIR_FP16, NULL), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "w", N, NULL), WEIR_OK);
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_clip(session, (void *[]){h, h + 500, h + N - 200, w}, 17, norm), WEIR_OK, "%s",
+               weir_last_error());
+  if (device >= 0) d.get(half, to, 2 * N);
+  if (device >= 0) d.get(wide, w, 4 * N);
+  weir_session_free(session);
+  if (device >= 0) d.forget(to);
+  if (device >= 0) d.forget(w);
+}
+
+Test(session_device, sixteen_bits_are_clipped_as_on_hosts) {
+  static uint16_t half[2][N];
+  static float wide[2][N];
+  double norm[2];
+  use_library();
+  clip_types(-1, half[0], wide[0], &norm[0]);
+  clip_types(0, half[1], wide[1], &norm[1]);
+  /* 500 of 1 and 16, 1500 of 1.875 and 2.25 squared, 2000 of 0 to 16: half of each, or a fifth. */
+  const double square = 250 * 17.0 + 750 * (1.875 * 1.875 + 2.25 * 2.25) + 400 * 30.0;
+  cr_assert_float_eq(norm[0], sqrt(square), 1e-9, "%.17g", norm[0]);
+  cr_assert_eq(norm[1], norm[0]);
+  cr_assert(wide[0][1] < 1 && half[0][0] < 0x3f80);
+  cr_assert_eq(memcmp(half[1], half[0], sizeof half[0]), 0);
+  cr_assert_eq(memcmp(wide[1], wide[0], sizeof wide[0]), 0);
 }
 
 /* The policy looks at the gain curve, which the device makes on rank 0. */
 Test(session_device, the_adaptive_policy_decides_on_one) {
   static worker w[RANKS];
   use_library();
-  run(w, "weir", 7, network);
+  run(w, "weir", 7, widening);
   for (int r = 0; r < RANKS; r++) {
     cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
     cr_assert_eq(memcmp(w[r].average, w[0].average, sizeof w[r].average), 0);
@@ -190,7 +276,7 @@ Test(session_device, steps_are_charged_whole_messages) {
   static worker w[RANKS];
   use_library();
   for (unsigned where = 0; where < 3; where += 2) {
-    run(w, "fixed:topk:1:ag", where, network);
+    run(w, "fixed:topk:1:ag", where, widening);
     for (int r = 0; r < RANKS; r++) {
       cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
       cr_assert_float_eq(w[r].comm_s, 2e-3 + 2 * 16016 / 1e9, 1e-12, "%g", w[r].comm_s);

@@ -9,6 +9,7 @@
 #include <weir/weir.h>
 
 #include "../held.h"
+#include "device.h"
 
 #define RANKS_MOST 4
 #define A 96 /* a matrix of 8 x 12 */
@@ -52,6 +53,8 @@ typedef struct job {
   bool swapped;        /* registered in the other order */
   bool nothing;        /* gradients are 0 */
   bool at_once;        /* decisions fall in the step that they follow from */
+  unsigned where;      /* bit r: rank r has a device */
+  bool forgets;        /* no error feedback */
   const blob *load;    /* RANKS_MOST of them; rank r takes r, r + ranks, ...; NULL: none */
   int loads;
   blob *save; /* at the end */
@@ -79,6 +82,8 @@ typedef struct worker {
       (void)snprintf(w->wrong, sizeof w->wrong, "" __VA_ARGS__); \
   } while (0)
 
+static test_device the_device; /* where a job names one */
+
 static void fill(float *g, int rank, int step) {
   for (int i = 0; i < N; i++)
     g[i] = sinf((float)(i * 7 + 3 * rank) + 0.37f * (float)step) * (float)(1 + i % 5);
@@ -104,6 +109,8 @@ static weir_session *create(worker *w) {
   options.momentum_correction = j->momentum;
   options.warmup_steps = j->warmup;
   options.timeout_s = 30;
+  options.error_feedback = !j->forgets;
+  options.device = j->where >> w->rank & 1 ? 0 : -1;
   if (j->at_once) options.virtual_network = steady;
   weir_status status = weir_session_create(&session, &options);
   for (int i = 0; i < 2 && status == WEIR_OK; i++)
@@ -113,11 +120,24 @@ static weir_session *create(worker *w) {
   return session;
 }
 
+/* Average g, which lies in memory of a device where `on` does. */
+static weir_status average(weir_session *session, const job *j, float *g, float *on) {
+  const test_device *device = j->where != 0 ? &the_device : NULL;
+  if (on != g) device->put(on, g, N * sizeof *g);
+  weir_status status = weir_submit(session, j->swapped ? 1 : 0, on);
+  if (status == WEIR_OK) status = weir_submit(session, j->swapped ? 0 : 1, on + A);
+  if (status == WEIR_OK) status = weir_step_end(session, NULL);
+  if (on != g) device->get(g, on, N * sizeof *g);
+  return status;
+}
+
 static void *work(void *arg) {
   worker *w = arg;
   const job *j = w->job;
   weir_session *session = create(w);
+  const bool on_device = j->where >> w->rank & 1;
   float g[N];
+  float *const on = on_device ? the_device.memory(sizeof g) : g;
   for (int i = w->rank; j->load != NULL && i < j->loads; i += j->ranks) {
     blob mine = j->load[i];
     mine.at = 0;
@@ -135,9 +155,7 @@ static void *work(void *arg) {
     weir_status status = weir_step_begin(session, &info);
     w->step = info.step;
     w->plan = info.plan;
-    if (status == WEIR_OK) status = weir_submit(session, j->swapped ? 1 : 0, g);
-    if (status == WEIR_OK) status = weir_submit(session, j->swapped ? 0 : 1, g + A);
-    if (status == WEIR_OK) status = weir_step_end(session, NULL);
+    if (status == WEIR_OK) status = average(session, j, g, on);
     EXPECT(status == WEIR_OK, "step %d: %.500s", step, weir_last_error());
     for (int i = 0; i < N; i++) w->sum[i] += g[i];
     memcpy(w->last, g, sizeof g);
@@ -149,6 +167,7 @@ static void *work(void *arg) {
     EXPECT(weir_session_save(session, append, &j->save[w->rank]) == WEIR_OK, "save: %.500s",
            weir_last_error());
   weir_session_free(session);
+  if (on_device) the_device.forget(on);
   return NULL;
 }
 
@@ -231,19 +250,144 @@ Test(session_resume, a_fixed_policy_goes_on_with_the_same_bits) {
     }
 }
 
+/* What a device has saved a host goes on from, and the other way round, with the bits of hosts that
+ * never stopped. */
+Test(session_resume, devices_and_hosts_go_on_from_each_other) {
+  static const struct {
+    const char *policy;
+    double momentum;
+  } rows[] = {{"fixed:topk:0.1:ag", 0},           {"fixed:topk:0.05:ag", 0.9},
+              {"fixed:none:1:dense-ring", 0.5},   {"fixed:qsgd:0.125:sra", 0},
+              {"fixed:powersgd:2:dense-ring", 0}, {"fixed:star:0.1:art-tree", 0.9},
+              {"fixed:bf16:1:dense-tree", 0},     {"groups:even=2:topk:0.1:ag-ring", 0}};
+  static const unsigned where[][2] = {{7, 7}, {7, 0}, {0, 7}, {5, 2}};
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
+  the_device = test_device_open();
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (size_t k = 0; k < sizeof where / sizeof *where; k++) {
+      blob blobs[RANKS_MOST] = {0};
+      worker whole[RANKS_MOST], part[RANKS_MOST];
+      job j = {.policy = rows[i].policy,
+               .momentum = rows[i].momentum,
+               .ranks = 3,
+               .at_once = true,
+               .rescale = -0.25,
+               .to = STEPS};
+      job first = j, second = j;
+      run(&j, whole);
+      first.where = where[k][0];
+      first.rescale = 0;
+      first.to = 5;
+      first.save = blobs;
+      run(&first, part);
+      second.where = where[k][1];
+      second.from = 5;
+      second.load = blobs;
+      second.loads = 3;
+      run(&second, part);
+      for (int r = 0; r < 3; r++) {
+        cr_assert_eq(part[r].step, STEPS - 1, "%s: step %d", j.policy, (int)part[r].step);
+        cr_assert_eq(part[r].digest, whole[r].digest, "%s, devices %u to %u", j.policy, where[k][0],
+                     where[k][1]);
+        cr_assert_eq(memcmp(part[r].last, whole[r].last, sizeof part[r].last), 0,
+                     "%s, devices %u to %u", j.policy, where[k][0], where[k][1]);
+      }
+      drop(blobs);
+    }
+}
+
+/* What was kept back before is sent in the first step of sessions without error feedback, and nothing
+ * of that is kept. */
+Test(session_resume, what_was_kept_back_is_sent_once_where_nothing_is_kept) {
+  blob blobs[RANKS_MOST] = {0};
+  worker before[RANKS_MOST], host[RANKS_MOST], mine[RANKS_MOST];
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
+  the_device = test_device_open();
+  job j = {.policy = "fixed:qsgd:0.0625:ag", .ranks = 2, .to = 3, .save = blobs, .where = 1};
+  run(&j, before);
+  for (int steps = 0; steps < 4; steps++) {
+    j = (job){.policy = "fixed:qsgd:0.125:ag",
+              .ranks = 2,
+              .from = 3,
+              .to = 3 + steps,
+              .nothing = true,
+              .rescale = 0.5,
+              .forgets = true,
+              .load = blobs,
+              .loads = 2};
+    run(&j, host);
+    j.where = 3;
+    run(&j, mine);
+    for (int r = 0; r < 2; r++) {
+      cr_assert_eq(mine[r].digest, host[r].digest, "%d steps", steps);
+      cr_assert_eq(memcmp(mine[r].sum, host[r].sum, sizeof host[r].sum), 0, "%d steps", steps);
+    }
+    for (int e = 0; e < N && steps > 0; e++) {
+      const double kept = (before[0].given[e] + before[1].given[e]) / 2 - (double)before[0].sum[e];
+      cr_assert(fabs(kept - (double)mine[0].sum[e]) < 0.5, "element %d: %g of %g", e,
+                (double)mine[0].sum[e], kept);
+      cr_assert(steps == 1 || mine[0].last[e] == 0, "it comes again");
+    }
+  }
+  drop(blobs);
+}
+
+/* A scale changes residual and velocity there as it does on a host: the state that is saved then makes
+ * the same average. */
+Test(session_resume, a_scale_changes_what_devices_keep_back) {
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
+  the_device = test_device_open();
+  for (int momentum = 0; momentum < 2; momentum++) {
+    worker after[2][RANKS_MOST];
+    uint64_t kept[2];
+    for (int device = 0; device < 2; device++) {
+      blob blobs[RANKS_MOST] = {0};
+      worker before[RANKS_MOST];
+      job j = {.policy = "fixed:topk:0.1:ag",
+               .momentum = momentum ? 0.9 : 0,
+               .ranks = 2,
+               .to = 3,
+               .where = device ? 3 : 0,
+               .save = blobs,
+               .rescale = 0.3};
+      run(&j, before);
+      kept[device] = before[1].digest;
+      j = (job){.policy = "fixed:none:1:dense-ring",
+                .momentum = j.momentum,
+                .ranks = 2,
+                .from = 3,
+                .to = 5,
+                .nothing = true,
+                .load = blobs,
+                .loads = 2};
+      run(&j, after[device]);
+      drop(blobs);
+    }
+    cr_assert_eq(kept[0], kept[1]);
+    cr_assert_eq(memcmp(after[0][0].sum, after[1][0].sum, sizeof after[0][0].sum), 0);
+  }
+}
+
 /* All gradients given, in the mean, have come out of the averages once a dense step has taken along
  * what was kept back. */
 Test(session_resume, other_numbers_of_ranks_lose_nothing) {
   static const int numbers[][2] = {{4, 2}, {2, 4}, {3, 1}, {4, 3}};
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
+  the_device = test_device_open();
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     blob blobs[RANKS_MOST] = {0};
     worker before[RANKS_MOST], after[RANKS_MOST];
-    job j = {.policy = "fixed:topk:0.1:ag", .ranks = numbers[i][0], .to = 4, .save = blobs};
+    job j = {.policy = "fixed:topk:0.1:ag",
+             .ranks = numbers[i][0],
+             .to = 4,
+             .where = i < 2 ? 1 : 0,
+             .save = blobs};
     run(&j, before);
     j = (job){.policy = "fixed:none:1:dense-ring",
               .ranks = numbers[i][1],
               .from = 4,
               .to = 5,
+              .where = i > 0 ? 1 : 0,
               .nothing = true,
               .load = blobs,
               .loads = numbers[i][0]};

@@ -189,16 +189,25 @@ Test(session_types, as_much_is_written_as_there_is) {
   weir_session_free(session);
 }
 
-Test(session_types, only_floats_are_clipped) {
-  weir_session *session = alone();
-  float g[4] = {1, 2, 3, 4};
-  double norm = 7;
-  cr_assert_eq(weir_register_tensor(session, "w", 4, NULL), WEIR_OK);
-  cr_assert_eq(weir_register_typed(session, "h", 1, 4, WEIR_FP16, NULL), WEIR_OK);
-  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
-  cr_assert_eq(weir_clip(session, (float *[]){g, g}, 1, &norm), WEIR_E_UNSUPPORTED);
-  cr_assert_str_eq(weir_last_error(),
-                   "tensor 1 (h) has 16 bits an element, and only fp32 is clipped");
-  cr_assert(g[3] == 4 && norm == 7);
-  weir_session_free(session);
+/* 3, 4 and 12 together have a norm of 13: halves of them are exact in each type.  A third of the norm
+ * rounds 16 bits once: 3, 4 and 12 over 3 are 1 and 4 exactly, and 4/3 the nearest of its type. */
+Test(session_types, sixteen_bits_are_clipped) {
+  static const double limits[] = {6.5, 13, 13.0 / 3};
+  static const uint16_t fp16[] = {0x3e00, 0x4200, 0x3c00}, bf16[] = {0x4000, 0x4080, 0x3fab};
+  for (int k = 0; k < 3; k++) {
+    weir_session *session = alone();
+    float w[1] = {12};
+    uint16_t h[1] = {0x4200}, b[1] = {0x4080}; /* 3, 4 */
+    double norm = 7;
+    cr_assert_eq(weir_register_tensor(session, "w", 1, NULL), WEIR_OK);
+    cr_assert_eq(weir_register_typed(session, "h", 1, 1, WEIR_FP16, NULL), WEIR_OK);
+    cr_assert_eq(weir_register_typed(session, "b", 1, 1, WEIR_BF16, NULL), WEIR_OK);
+    cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+    cr_assert_eq(weir_clip(session, (void *[]){w, h, b}, limits[k], &norm), WEIR_OK);
+    cr_assert_eq(norm, 13);
+    cr_assert_eq(h[0], fp16[k], "%#x", (unsigned)h[0]);
+    cr_assert_eq(b[0], bf16[k], "%#x", (unsigned)b[0]);
+    cr_assert_eq(w[0], k == 0 ? 6 : k == 1 ? 12 : 4, "%.9g", (double)w[0]);
+    weir_session_free(session);
+  }
 }

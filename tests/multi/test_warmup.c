@@ -139,7 +139,7 @@ Test(warmup, clips_all_tensors_together) {
   weir_session *session;
   uint32_t tensor;
   float bias[2] = {3, 4}, weight[1000] = {12}; /* long enough to be quantized, so it goes first */
-  float *const gradients[3] = {bias, NULL, weight}, *const missing[3] = {bias, NULL, NULL};
+  void *const gradients[3] = {bias, NULL, weight}, *const missing[3] = {bias, NULL, NULL};
   double norm = 0;
   cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(weir_register_tensor(session, "bias", 2, &tensor), WEIR_OK);

@@ -47,7 +47,7 @@ static void same_moments(const weir_moments *got, const float *e, size_t n) {
   cr_assert_eq(got->nonfinite, 0);
 }
 
-/* g and r, or e: the device's message is that of the plain encoder, and what is left that message
+/* g and r (or none, which counts as zeros), or e: the device's message is that of the plain encoder, and what is left that message
  * taken off e by the scalar code. */
 static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout *layout,
                            const float *g, const float *r, bool fused, size_t skew) {
@@ -58,17 +58,26 @@ static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout
   const weir_moments none[2] = {{1, 1, 1}, {1, 1, 1}};
   weir_moments moments[2];
   size_t bytes = 0;
-  for (size_t i = 0; i < n; i++) e[i] = g[i] + r[i];
-  device_buffer dg = put(cuda, g, n * sizeof *g, skew), dr = put(cuda, r, n * sizeof *r, 4);
+  for (size_t i = 0; i < n; i++) e[i] = g[i] + (r != NULL ? r[i] : 0.0F);
+  device_buffer dg = put(cuda, g, n * sizeof *g, skew),
+                dr = put(cuda, r != NULL ? r : g, n * sizeof *g, 4);
   device_buffer de = put(cuda, e, n * sizeof *e, skew), left_of = take(cuda, n * sizeof *e, skew);
   device_buffer dm = take(cuda, bound, skew % 3), moments_of = put(cuda, none, sizeof none, 0);
   must(weir_cuda_encode(cuda, by->codec, de.data, layout, by->cr, n, dm.data, bound, &bytes));
   get(cuda, plain, dm, bound);
   cr_assert_eq(bytes, bound);
-  const weir_cuda_fed fed = {fused ? dg.data : NULL, fused ? dr.data : NULL,
+  const weir_cuda_fed fed = {fused ? dg.data : NULL, fused && r != NULL ? dr.data : NULL,
                              fused ? left_of.data : de.data, moments_of.data};
-  must(weir_cuda_ef_encode(cuda, by->codec, &fed, layout, by->cr, n, dm.data, bound, &bytes,
-                           (weir_moments *)moments_of.data + 1));
+  const weir_status status =
+      weir_cuda_ef_encode(cuda, by->codec, &fed, layout, by->cr, n, dm.data, bound, &bytes,
+                          (weir_moments *)moments_of.data + 1);
+  device_buffer *const all[] = {&dg, &dr, &de, &left_of, &dm, &moments_of};
+  if (fused && r == NULL && codec->by_tensor) {
+    cr_assert_eq(status, WEIR_E_INVALID);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) weir_cuda_release(cuda, all[i]->block);
+    return;
+  }
+  must(status);
   get(cuda, message, dm, bound);
   get(cuda, left, fused ? left_of : de, n * sizeof *left);
   get(cuda, moments, moments_of, sizeof moments);
@@ -83,7 +92,6 @@ static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout
   for (size_t i = 0; i < n; i++) e[i] -= sent[i];
   same_floats(left, e, n, codec->name);
   near_sum(moments[1].sum_square, weir_sum_square(e, n), weir_sum_square(e, n), n, "lost");
-  device_buffer *const all[] = {&dg, &dr, &de, &left_of, &dm, &moments_of};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) weir_cuda_release(cuda, all[i]->block);
 }
 
@@ -145,6 +153,8 @@ Test(parity_feedback, what_is_lost_is_equal) {
       fill_shape(&rng, 0, r, sizes[s]);
       check_feedback(cuda, &encoders[k], &layout, g, r, true, 4 * (k % 4));
       check_feedback(cuda, &encoders[k], &layout, g, r, false, 4 * (s % 4));
+      for (size_t i = 0; i < sizes[s]; i += 7) g[i] = -0.0F;
+      check_feedback(cuda, &encoders[k], &layout, g, NULL, true, 4 * (s % 4));
     }
   }
 }

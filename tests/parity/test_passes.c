@@ -2,6 +2,7 @@
 #include <float.h>
 
 #include "kernels/decorate.h"
+#include "kernels/half.h"
 #include "parity.h"
 
 enum { N = 20000 };
@@ -147,10 +148,10 @@ Test(parity_passes, clipping_is_equal) {
       LENT device_buffer dx = put(cuda, x, n * sizeof *x, 4 * (s % 4));
       LENT device_buffer room = take(cuda, WEIR_CUDA_MEASURE, 0);
       float *const at = dx.data;
-      must(weir_cuda_measure(cuda, at, first, false, room.data));
-      must(weir_cuda_measure(cuda, at + first, n - first, true, room.data));
-      must(weir_cuda_clip(cuda, at, first, limit, room.data));
-      must(weir_cuda_clip(cuda, at + first, n - first, limit, room.data));
+      must(weir_cuda_measure(cuda, at, WEIR_FP32, first, false, room.data));
+      must(weir_cuda_measure(cuda, at + first, WEIR_FP32, n - first, true, room.data));
+      must(weir_cuda_clip(cuda, at, WEIR_FP32, first, limit, room.data));
+      must(weir_cuda_clip(cuda, at + first, WEIR_FP32, n - first, limit, room.data));
       float factor = weir_clip_factor(weir_sum_square(x, n), limit);
       weir_scale(x, n, factor);
       get(cuda, got, dx, n * sizeof *got);
@@ -163,6 +164,36 @@ Test(parity_passes, clipping_is_equal) {
       }
     }
   }
+}
+
+/* Squares of whole numbers add up to the same in any order, so that factors are equal. */
+Test(parity_passes, clipping_of_16_bits_is_equal) {
+  OPENED weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng = weir_rng_of(6);
+  FREED float *const x = array(N, sizeof *x);
+  FREED uint16_t *const half = array(N, sizeof *half), *const got = array(N, sizeof *got);
+  for (unsigned type = WEIR_FP16; type <= WEIR_BF16; type++)
+    for (size_t s = 0; s < SIZES; s++) {
+      const size_t n = sizes[s], first = n / 3;
+      for (size_t i = 0; i < n; i++) x[i] = (float)weir_rng_below(&rng, 17) - 8;
+      cr_assert(weir_narrow(type, x, n, half));
+      if (s % 4 == 3) half[n / 2] = type == WEIR_FP16 ? 0x7c00 : 0x7f80; /* infinite */
+      const double square = weir_half_square(type, half, n);
+      const double limit = isfinite(square) ? sqrt(square) * (s % 2 == 0 ? 1.0 / 3 : 1.5) : 1;
+      LENT device_buffer dx = put(cuda, half, n * sizeof *half, 4 * (s % 4));
+      LENT device_buffer room = take(cuda, WEIR_CUDA_MEASURE, 0);
+      uint16_t *const at = dx.data;
+      must(weir_cuda_measure(cuda, at, type, first, false, room.data));
+      must(weir_cuda_measure(cuda, at + first, type, n - first, true, room.data));
+      must(weir_cuda_clip(cuda, at, type, first, limit, room.data));
+      must(weir_cuda_clip(cuda, at + first, type, n - first, limit, room.data));
+      const float factor = weir_clip_factor(square, limit);
+      if (factor < 1) weir_half_scale(type, half, n, factor);
+      get(cuda, got, dx, n * sizeof *got);
+      for (size_t i = 0; i < n; i++)
+        cr_assert_eq(got[i], half[i], "type %u, %zu of %zu: %#x, not %#x", type, i, n,
+                     (unsigned)got[i], (unsigned)half[i]);
+    }
 }
 
 /* Indices from the wire: out of range, equal, descending. */
