@@ -320,6 +320,7 @@ static weir_status weir_units_decode_on(weir_cuda *cuda, const weir_intake &in,
              : status;
 }
 
+/* A series of messages has been refused by then (weir_cuda_encode_series). */
 static inline weir_status weir_units_ready(uint32_t codec, unsigned bits, double cr) {
   return cr == bits / 32.0 ? WEIR_OK
                            : weir_fail(WEIR_E_INVALID, "%s takes %u bits, ratio %g, not %g",
