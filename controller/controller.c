@@ -90,13 +90,13 @@ weir_status weir_policy_check(const char *policy) {
 }
 
 /* What policy weir holds to be safe is so with error feedback; those of the papers select. */
-weir_status weir_policy_check_forgets(const char *policy) {
+weir_status weir_policy_check_without_feedback(const char *policy) {
   const weir_policy *found;
   weir_plan plan;
   weir_table_text table;
   const weir_status status = find_policy(policy, &found, &plan, &table);
   if (status != WEIR_OK) return status;
-  if (!found->forgets)
+  if (!found->without_feedback)
     return weir_fail(WEIR_E_INVALID,
                      "policy %s needs error_feedback; expected fixed:, groups: or bits without it",
                      policy);

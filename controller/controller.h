@@ -59,7 +59,7 @@ weir_status weir_risk_check(const char *risk);
 /* Likewise of weir_options.update_rule. */
 weir_status weir_update_rule_check(const char *rule);
 /* Can the policy do without error feedback?  WEIR_E_INVALID says why not. */
-weir_status weir_policy_check_forgets(const char *policy);
+weir_status weir_policy_check_without_feedback(const char *policy);
 /* The plan a session starts with under a policy. */
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
 /* The i-th of the plans that a policy goes through whatever they cost and that take most memory;

@@ -63,7 +63,8 @@ typedef struct weir_policy {
   const char *first;       /* the plan a session starts with; NULL: the one named */
   const char *heaviest[2]; /* of the plans that it goes through whatever they cost; or NULL */
   bool curve;              /* wants the gain curve */
-  bool forgets; /* can do without error feedback: its plans are the user's, or none needs it */
+  bool
+      without_feedback; /* can do without error feedback: its plans are the user's, or none needs it */
   /* After every observed step: decide, and direct the ranks if need be. */
   weir_status (*consider)(weir_loop *loop, const weir_observation *seen);
 } weir_policy;

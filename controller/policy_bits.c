@@ -98,6 +98,6 @@ const weir_policy weir_policy_bits = {
     .check = check,
     .first = first,
     .heaviest = {"qsgd:0.25:ag"},
-    .forgets = true,
+    .without_feedback = true,
     .consider = consider,
 };

@@ -40,6 +40,6 @@ const weir_policy weir_policy_buckets = {
         "division into groups throughout; groups:turns=K:...;..., several in turns",
     .id = WEIR_POLICY_BUCKETS,
     .takes_table = true,
-    .forgets = true,
+    .without_feedback = true,
     .consider = consider,
 };

@@ -68,6 +68,6 @@ const weir_policy weir_policy_fixed = {
     .description = "fixed:CODEC:CR:COLLECTIVE[:WIRE], one plan throughout",
     .id = WEIR_POLICY_FIXED,
     .takes_plan = true,
-    .forgets = true,
+    .without_feedback = true,
     .consider = consider,
 };

@@ -28,7 +28,7 @@ static weir_status open_device(weir_engine *engine) {
           ? weir_fail(WEIR_E_NOMEM, "no memory for a device")
           : weir_on_device_status(
                 on, ops->create(config->device, config->stream, engine->n, (float)config->momentum,
-                                !config->forgets, config->device_timeout_s, &on->device));
+                                !config->without_feedback, config->device_timeout_s, &on->device));
   if (status != WEIR_OK) {
     free(on->thin);
     free(on);

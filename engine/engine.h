@@ -141,9 +141,10 @@ typedef struct weir_engine_config {
   double device_timeout_s;
   bool devices;
   int most_ranks; /* that the group may have once others join: memory_limit is for as many; or 0 */
-  bool counts;  /* headers tell of nonzero elements: in every step while gradients have few, in host
+  bool counts; /* headers tell of nonzero elements: in every step while gradients have few, in host
                   memory, without momentum */
-  bool forgets; /* no error feedback: what a plan does not send is lost.  Plans of codecs that
+  bool
+      without_feedback; /* no error feedback: what a plan does not send is lost.  Plans of codecs that
                    are not unbiased are refused */
   bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */

@@ -145,7 +145,7 @@ static double buffers(const weir_plan *plan, uint32_t scheme, const weir_memory_
   const bool leaves = scheme != WEIR_SCHEME_DENSE || weir_codecs[plan->codec]->rounds;
   const double gradient = 4.0 * (double)n;
   /* Without error feedback there is no residual, and what a dense sum's rounding loses has no place. */
-  const bool residual = leaves && !form->forgets;
+  const bool residual = leaves && !form->without_feedback;
   const bool fed = residual || (leaves && scheme != WEIR_SCHEME_DENSE);
   double bytes = (residual ? gradient : 0.0) + (fed ? gradient : 0.0);
   if (scheme == WEIR_SCHEME_SHARED)

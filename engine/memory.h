@@ -18,10 +18,10 @@ weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, wei
 /* In which group of ranks, and how, a plan is run. */
 typedef struct weir_memory_form {
   int ranks, hosts;
-  bool momentum; /* momentum correction is on */
-  bool forgets;  /* without error feedback */
-  bool trials;   /* it may be tried, with a checkpoint beside it */
-  bool threads;  /* codecs have threads of their own */
+  bool momentum;         /* momentum correction is on */
+  bool without_feedback; /* without error feedback */
+  bool trials;           /* it may be tried, with a checkpoint beside it */
+  bool threads;          /* codecs have threads of their own */
 } weir_memory_form;
 
 /* Bytes of a plan that exchanges all elements together: buffers of the gradient's length, lists and

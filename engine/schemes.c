@@ -68,7 +68,7 @@ weir_status weir_scheme_find(weir_bucket *bucket) {
   bucket->scheme = scheme_of(bucket);
   bucket->gather = &weir_allgathers[weir_gather_row_of(&plan)];
   bucket->broadcast = &weir_broadcasts[weir_list_broadcast(&plan)];
-  if (bucket->engine->config.forgets && !bucket->codec->unbiased)
+  if (bucket->engine->config.without_feedback && !bucket->codec->unbiased)
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "codec %s needs error feedback: what it does not send would be lost, and is "
                      "not nothing on average",

@@ -133,7 +133,7 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
   bucket->parts = parts_of(bucket);
   bucket->all = bucket->whole || bucket->scheme == WEIR_SCHEME_COMPRESSED ||
                 bucket->scheme == WEIR_SCHEME_HITOPK || bucket->scheme == WEIR_SCHEME_PATH;
-  bucket->leaves = !bucket->whole || (bucket->codec->rounds && !engine->config.forgets);
+  bucket->leaves = !bucket->whole || (bucket->codec->rounds && !engine->config.without_feedback);
   weir_plan charged = bucket->plan;
   if (bucket->scheme == WEIR_SCHEME_GATHER) charged.scheme = WEIR_SCHEME_GATHER;
   bucket->terms = weir_cost_plan_between(&charged, shape, bucket->n, bucket->kept);
@@ -205,7 +205,7 @@ static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_p
 bool weir_engine_leaves(const weir_engine *engine) {
   bool some = false;
   for (size_t k = 0; k < engine->set.count; k++) some = some || engine->set.bucket[k].leaves;
-  return some && !engine->config.forgets;
+  return some && !engine->config.without_feedback;
 }
 
 weir_status weir_engine_fits(const weir_engine *engine) {
@@ -215,7 +215,7 @@ weir_status weir_engine_fits(const weir_engine *engine) {
       .ranks = ranks,
       .hosts = weir_comm_levelled(config->comm) ? weir_comm_hosts(config->comm) : ranks,
       .momentum = config->momentum > 0,
-      .forgets = config->forgets,
+      .without_feedback = config->without_feedback,
       .threads = engine->pool != NULL};
   double bytes = 0;
   char text[WEIR_PLAN_TEXT_MAX];

@@ -108,7 +108,7 @@ static weir_status apply_options(weir_run *run) {
   if (status) return at_place(status, s->path, o->risk ? 0 : s->risk_line);
   status = weir_filter_check(s->full_precision);
   if (status) return at_place(status, s->path, s->full_line);
-  status = s->error_feedback ? WEIR_OK : weir_policy_check_forgets(run->policy);
+  status = s->error_feedback ? WEIR_OK : weir_policy_check_without_feedback(run->policy);
   if (status) return at_place(status, s->path, s->feedback_line);
   if (s->warmup_epochs) status = weir_policy_check_warmup(run->policy);
   if (!status) return WEIR_OK;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "collectives/comm.h"
 #include "session/abi.h"
 #include "session/parallel.h"
 #include "session/scales.h"
@@ -246,15 +247,23 @@ static weir_status move_own(const divided *d, size_t first, size_t end) {
   return status;
 }
 
+/* This rank's share is where it was, and on the host where others are to have it. */
+static weir_status make_share(const divided *d, size_t first, size_t end) {
+  weir_status status = move_own(d, first, end);
+  if (d->ranks == 1) return status;
+  if (status == WEIR_OK) status = copy(d, first, end, false);
+  if (status == WEIR_OK) status = weir_engine_copied(d->session->engine);
+  /* The others wait for it. */
+  return status == WEIR_OK ? WEIR_OK : weir_comm_refuse(d->session->comm, d->rank, status);
+}
+
 static weir_status move_there(divided *d) {
   const weir_places places = {d->span, d->begin, NULL, NULL};
   const weir_engine *engine = d->session->engine;
   const size_t first = d->begin[d->rank], end = d->begin[d->rank + 1];
-  weir_status status = move_own(d, first, end);
+  weir_status status = make_share(d, first, end);
   if (status != WEIR_OK || d->ranks == 1) return status;
-  status = copy(d, first, end, false);
-  if (status == WEIR_OK) status = weir_engine_copied(engine);
-  if (status == WEIR_OK) status = gather(d, &places);
+  status = gather(d, &places);
   if (status == WEIR_OK) status = copy(d, 0, first, true);
   if (status == WEIR_OK) status = copy(d, end, d->scaling.pieces, true);
   return status == WEIR_OK ? weir_engine_copied(engine) : status;

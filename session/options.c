@@ -81,7 +81,7 @@ static weir_status check_nonfinite(const weir_options *options) {
 }
 
 static weir_status check_feedback(const weir_options *options) {
-  return options->error_feedback ? WEIR_OK : weir_policy_check_forgets(options->policy);
+  return options->error_feedback ? WEIR_OK : weir_policy_check_without_feedback(options->policy);
 }
 
 /* A socket that others can connect to, where one is handed over. */

@@ -130,7 +130,7 @@ weir_status weir_session_compare(weir_session *session, const weir_plan *first) 
 static weir_status check_heaviest(const weir_session *session, double spare) {
   const weir_memory_form form = {.ranks = weir_session_most(&session->options),
                                  .hosts = weir_comm_hosts(session->comm),
-                                 .forgets = !session->options.error_feedback};
+                                 .without_feedback = !session->options.error_feedback};
   const size_t n = session->offset[session->tensors];
   const weir_layout layout = {session->tensors, session->offset};
   char text[WEIR_PLAN_TEXT_MAX];
@@ -312,7 +312,7 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
       .most_ranks = session->options.max_ranks,
       .counts = session->device_ops == NULL && !(session->options.momentum_correction > 0) &&
                 weir_policy_counts(session->options.policy, session->options.risk),
-      .forgets = !session->options.error_feedback,
+      .without_feedback = !session->options.error_feedback,
       .keep_nonfinite = session->keep_nonfinite,
       .profile = session->options.profile || session->options.overlap,
       .scope = &session->inside.scope};

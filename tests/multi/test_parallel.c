@@ -8,6 +8,7 @@
 #include "collectives/comm.h"
 #include "collectives/wrappers.h"
 #include "device.h"
+#include "engine/device.h"
 #include "ranks.h"
 #include "session/state.h"
 
@@ -805,6 +806,64 @@ Test(steps, memory_of_the_host_is_refused_on_a_device) {
   use_device();
   run_on(1, w, "inproc", 1, elsewhere, &m);
   all_well(w, 1);
+}
+
+/* --- a device that fails --- */
+
+static weir_status no_squares(weir_device *device, const weir_tensor_piece *pieces, size_t count,
+                              const weir_adam *terms, weir_squares *out) {
+  (void)device, (void)pieces, (void)count, (void)terms, (void)out;
+  return WEIR_E_TIMEOUT;
+}
+
+static weir_status no_move(weir_device *device, const weir_mover *movers, size_t count) {
+  (void)device, (void)movers, (void)count;
+  return WEIR_E_TIMEOUT;
+}
+
+/* A failure in the norms is told to all, moves nothing, and the group goes on; one after them ends the
+ * group, and nobody waits for the time-out. */
+static weir_status fail_on_one(worker *w, void *user) {
+  const moves *m = user;
+  weir_on_device *on = w->session->engine->device;
+  const weir_device_ops *whole = on->ops;
+  weir_device_ops broken = *whole;
+  float out[8], first[8];
+  weir_moment_share share;
+  weir_status status = divide_on(w, m, w->rank, 2, &share);
+  broken.squares = no_squares;
+  if (w->rank == 1) on->ops = &broken;
+  if (status == WEIR_OK && steps(w, m, &share, out) != WEIR_E_INVALID)
+    status = weir_fail(WEIR_E_INTERNAL, "a failure in the norms is not told to all");
+  if (status == WEIR_OK && memcmp(out, m->weights[0], m->all * sizeof *out) != 0)
+    status = weir_fail(WEIR_E_INTERNAL, "it has moved weights");
+  seen(w, first, share.first, share.count);
+  for (size_t i = 0; i < share.count && status == WEIR_OK; i++)
+    if (first[i] != 0) status = weir_fail(WEIR_E_INTERNAL, "it has moved moments");
+  broken = *whole;
+  if (status == WEIR_OK) status = steps(w, m, &share, out);
+  broken.move = no_move;
+  const double begun = weir_now_s();
+  if (status == WEIR_OK && steps(w, m, &share, out) < WEIR_E_TIMEOUT)
+    status = weir_fail(WEIR_E_INTERNAL, "a step that failed on one rank counts");
+  if (status == WEIR_OK && weir_now_s() - begun > 5)
+    status = weir_fail(WEIR_E_INTERNAL, "it was waited for");
+  on->ops = whole;
+  drop(w, share.first);
+  if (m->lamb) drop(w, share.second);
+  return status;
+}
+
+Test(steps, a_device_that_fails_is_told_of) {
+  static const size_t few[] = {5, 3};
+  static float weights[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  for (int lamb = 0; lamb < 2; lamb++) {
+    moves m = {.lamb = lamb != 0, .tensors = 2, .numel = few, .all = 8, .weights = {weights}};
+    worker w[2];
+    use_device();
+    run_on(3, w, "inproc", 2, fail_on_one, &m);
+    all_well(w, 2);
+  }
 }
 
 /* A rank that leaves while weights are gathered: the others are told, and moments that were divided for

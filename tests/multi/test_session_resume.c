@@ -10,6 +10,8 @@
 
 #include "../held.h"
 #include "device.h"
+#include "engine/device.h"
+#include "session/state.h"
 
 #define RANKS_MOST 4
 #define A 96 /* a matrix of 8 x 12 */
@@ -548,6 +550,48 @@ static weir_status try_to_load(const unsigned char *data, size_t bytes) {
   }
   weir_session_free(session);
   return status;
+}
+
+static weir_status not_saved(weir_device *device, float *r, float *u) {
+  (void)device, (void)r, (void)u;
+  return WEIR_E_TIMEOUT;
+}
+
+static weir_status not_loaded(weir_device *device, const float *r, const float *u) {
+  (void)device, (void)r, (void)u;
+  return WEIR_E_TIMEOUT;
+}
+
+static weir_status not_scaled(weir_device *device, float factor, bool r) {
+  (void)device, (void)factor, (void)r;
+  return WEIR_E_INTERNAL;
+}
+
+/* What a device does not do is told, and nothing is written. */
+Test(session_resume, a_device_that_fails_is_told_of) {
+  const job j = {.policy = "fixed:topk:0.1:ag", .ranks = 1, .where = 1};
+  worker w = {.job = &j, .name = "fails"};
+  blob b = {0};
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
+  weir_session *session = create(&w);
+  weir_device_ops failing = *session->device_ops;
+  session->device_ops = &failing;
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  failing.save = not_saved;
+  failing.scale = not_scaled;
+  cr_assert_eq(weir_session_save(session, append, &b), WEIR_E_TIMEOUT);
+  cr_assert_eq(b.bytes, 0);
+  cr_assert_eq(weir_rescale(session, 0.5), WEIR_E_INTERNAL);
+  failing.save = test_device_open().ops->save;
+  cr_assert_eq(weir_session_save(session, append, &b), WEIR_OK, "%s", weir_last_error());
+  weir_session_free(session);
+  session = create(&w);
+  session->device_ops = &failing;
+  failing.load = not_loaded;
+  cr_assert_eq(weir_session_load(session, take, &b), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_session_start(session), WEIR_E_TIMEOUT);
+  weir_session_free(session);
+  free(b.data);
 }
 
 Test(session_resume, damaged_states_are_refused) {
