@@ -1,7 +1,8 @@
 """Tables of what was measured, as Markdown, out of the result files that bench/results keeps.
 
 Usage: tables.py > docs/reference/measured.md.  Each folder of results has a README.md that says how and
-when it was measured, and some of moo.json, collectives.json, tls.json (bench/links.sh) and kernels.json, as `weir bench` prints them."""
+when it was measured, and some of moo.json, collectives.json, tls.json (bench/links.sh) and kernels.json, as `weir bench` prints them,
+and of bench_cuda.json, torch_topk.json and bench_device.json, which scripts/gpu-check.sh leaves."""
 import json
 import pathlib
 
@@ -63,11 +64,30 @@ def kernels(told):
     table(["ratio", "measured", "at most"], [(r["name"], r["value"], r["bound"] or "") for r in told["ratios"]])
 
 
+def bench_cuda(told):
+    print(f"### Operations on a device, {told['elements'] / 1e6:.0f} M floats, {told['kept'] / 1e6:g} M kept\n")
+    rows = [(r["operation"], r.get("input", ""), r["ms"], r["gbps"], r.get("share_of_copy", 1)) for r in told["results"]]
+    table(["operation", "input", "ms", "GB/s", "of the copy's"], rows)
+
+
+def torch_topk(told):
+    print(
+        f"`torch.topk` ({told['torch']}, {told['device']}): {told['torch_topk_ms']:.2f} ms; error feedback and top-k in one pass: "
+        f"{told['ef_topk_ms']:.2f} ms, {told['ratio']:.1f} times as fast.\n"
+    )
+
+
+def bench_device(told):
+    print(f"### A step on a device, alone in its group, {told['elements'] / 1e6:g} M elements in {told['tensors']} tensors\n")
+    rows = [(f"`{r['policy']}`", r["ms"], r["apart_ms"]) for r in told["steps"]]
+    table(["policy", "ms", "tensors that lie apart, ms"], rows)
+
+
 def main():
     print("# Measured\n\nMade by `bench/tables.py` out of the result files in `bench/results`; a test holds it to them.\n")
     for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
         print(f"## {folder.name}\n\n{(folder / 'README.md').read_text(encoding='utf-8').strip()}\n")
-        for show in (moo, collectives, tls, kernels):
+        for show in (moo, collectives, tls, kernels, bench_cuda, torch_topk, bench_device):
             path = folder / f"{show.__name__}.json"
             if path.exists():
                 show(json.loads(path.read_text(encoding="utf-8")))

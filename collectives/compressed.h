@@ -28,6 +28,8 @@ typedef struct weir_coder_part {
   uint64_t seed, rank, draw;
 } weir_coder_part;
 uint64_t weir_coder_draws(const weir_coder_part *part, size_t block_at);
+/* All of that but where it begins: weir_coder_draws is weir_hash() of it and of 64 bits of block_at. */
+uint64_t weir_coder_state(const weir_coder_part *part);
 
 /* Where x and error are elsewhere than in the host's memory: whoever has them encodes and decodes,
  * into and from the coder's own room.  Failures are of this rank. */

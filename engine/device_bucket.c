@@ -183,18 +183,13 @@ weir_status weir_on_device_project_back(weir_bucket *bucket) {
 
 /* --- messages of parts ------------------------------------------------------------------------ */
 
-static uint64_t draws(const void *user, size_t block_at) {
-  return weir_coder_draws(user, block_at);
-}
-
 static weir_device_part part_of(const weir_coder_part *part) {
   return (weir_device_part){.at = part->at,
                             .count = part->count,
                             .block = part->block,
                             .each = part->each,
                             .bytes = part->bytes,
-                            .seed = draws,
-                            .user = part};
+                            .draws = weir_coder_state(part)};
 }
 
 /* What fails here is this rank's. */

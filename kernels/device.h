@@ -91,8 +91,8 @@ typedef struct weir_device_task {
 typedef struct weir_device_part {
   size_t at, count;
   size_t block, each, bytes;
-  uint64_t (*seed)(const void *user, size_t block_at); /* of the block that begins there in it */
-  const void *user;
+  uint64_t
+      draws; /* the seed of the message that begins at element i of it: weir_hash(draws, &i, 8) */
 } weir_device_part;
 
 /* What compressing tells; page-locked. */

@@ -203,9 +203,14 @@ static weir_coder_part part_of(const weir_coder *coder, weir_chunk chunk, int ra
                            .draw = draw};
 }
 
-uint64_t weir_coder_draws(const weir_coder_part *part, size_t block_at) {
-  const uint64_t words[4] = {part->seed, part->rank, part->draw, block_at};
+uint64_t weir_coder_state(const weir_coder_part *part) {
+  const uint64_t words[] = {part->seed, part->rank, part->draw};
   return weir_hash(WEIR_HASH_INIT, words, sizeof words);
+}
+
+uint64_t weir_coder_draws(const weir_coder_part *part, size_t block_at) {
+  const uint64_t word = block_at;
+  return weir_hash(weir_coder_state(part), &word, sizeof word);
 }
 
 weir_status weir_coder_await(const weir_coder *coder) {

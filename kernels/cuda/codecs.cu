@@ -135,7 +135,7 @@ static weir_status encode(weir_cuda *cuda, uint32_t codec, const weir_feed &feed
 weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
                              const weir_layout *layout, double cr, uint64_t seed, void *out,
                              size_t capacity, size_t *bytes) {
-  const weir_feed feed = {e, NULL, NULL, NULL, NULL};
+  const weir_feed feed = {e, NULL, NULL, NULL, NULL, {}};
   return encode(cuda, codec, feed, layout, cr, seed, out, capacity, bytes);
 }
 
@@ -143,8 +143,8 @@ weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda
                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
                                 size_t capacity, size_t *bytes, weir_moments *lost) {
   bool given = fed->g == NULL;
-  const weir_feed feed = {given ? fed->e : fed->g, fed->r, fed->e, given ? NULL : fed->moments,
-                          lost};
+  const weir_feed feed = {given ? fed->e : fed->g,     fed->r, fed->e,
+                          given ? NULL : fed->moments, lost,   {}};
   *bytes = 0;
   const bool apart = codec < WEIR_CODEC_COUNT && weir_codecs[codec]->by_tensor;
   if ((given && fed->r != NULL) || (!given && fed->r == NULL && apart) || lost == NULL)
@@ -154,16 +154,28 @@ weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda
                            : status;
 }
 
-weir_status weir_cuda_encode_off(weir_cuda *cuda, uint32_t codec, const float *x,
-                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
-                                 size_t capacity, size_t *bytes, float *left, weir_moments *lost) {
-  const weir_feed feed = {x, NULL, left, NULL, lost};
-  *bytes = 0;
+/* Of what tells tensors apart: a message has to be all of them. */
+static weir_status check_series(uint32_t codec, const weir_cuda_series *series) {
   if (codec < WEIR_CODEC_COUNT && weir_codecs[codec]->by_tensor)
     return weir_fail(WEIR_E_UNSUPPORTED, "codec %u takes what is lost off e in its place", codec);
-  weir_status status = weir_cuda_ready(cuda, layout->offset[layout->tensors], 0);
-  return status == WEIR_OK ? encode(cuda, codec, feed, layout, cr, seed, out, capacity, bytes)
-                           : status;
+  return series->block > 0 && series->block % WEIR_TILE == 0
+             ? WEIR_OK
+             : weir_fail(WEIR_E_INVALID, "messages of %zu elements", series->block);
+}
+
+weir_status weir_cuda_encode_series(weir_cuda *cuda, uint32_t codec, const float *x, size_t n,
+                                    const weir_cuda_series *series, double cr, void *out,
+                                    size_t capacity, size_t *bytes, float *left,
+                                    weir_moments *lost) {
+  const weir_feed feed = {x, NULL, left, NULL, lost, {series->block, series->each}};
+  const size_t offset[2] = {0, n};
+  const weir_layout layout = {1, offset};
+  *bytes = 0;
+  weir_status status = check_series(codec, series);
+  if (status == WEIR_OK) status = weir_cuda_ready(cuda, n, 0);
+  return status == WEIR_OK
+             ? encode(cuda, codec, feed, &layout, cr, series->draws, out, capacity, bytes)
+             : status;
 }
 
 static weir_status decode(weir_cuda *cuda, uint32_t codec, const weir_intake &in,
@@ -175,8 +187,19 @@ static weir_status decode(weir_cuda *cuda, uint32_t codec, const weir_intake &in
 
 weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *message, size_t bytes,
                              const weir_layout *layout, double cr, float *to, bool add) {
-  const weir_intake in = {(const uint8_t *)message, bytes, 0, 1, add, to, 1.0F, NULL};
+  const weir_intake in = {(const uint8_t *)message, bytes, 0, 1, add, to, 1.0F, NULL, {}};
   return decode(cuda, codec, in, layout, cr);
+}
+
+weir_status weir_cuda_decode_series(weir_cuda *cuda, uint32_t codec, const void *messages,
+                                    size_t bytes, size_t n, const weir_cuda_series *series,
+                                    double cr, float *to, bool add) {
+  const weir_intake in = {(const uint8_t *)messages,    bytes, 0, 1, add, to, 1.0F, NULL,
+                          {series->block, series->each}};
+  const size_t offset[2] = {0, n};
+  const weir_layout layout = {1, offset};
+  const weir_status status = check_series(codec, series);
+  return status == WEIR_OK ? decode(cuda, codec, in, &layout, cr) : status;
 }
 
 weir_status weir_cuda_decode_sum(weir_cuda *cuda, uint32_t codec,
@@ -191,6 +214,7 @@ weir_status weir_cuda_decode_sum(weir_cuda *cuda, uint32_t codec,
                           false,
                           to,
                           share,
-                          overflow};
+                          overflow,
+                          {}};
   return decode(cuda, codec, in, layout, cr);
 }

@@ -4,6 +4,47 @@
 
 #include "kernels/cuda/select.cuh"
 
+/* Messages one behind the other, each of `block` elements and `each` bytes, the last of what is left,
+ * whose draws follow from their places (weir_member_of); block 0: one message of all elements. */
+struct weir_series {
+  size_t block, each;
+};
+
+static inline size_t weir_series_count(const weir_series &series, size_t n) {
+  return series.block == 0 || n == 0 ? 1 : n / series.block + (n % series.block != 0);
+}
+
+/* Elements of all messages but the last, or of the only one. */
+static inline size_t weir_series_block(const weir_series &series, size_t n) {
+  return series.block == 0 || series.block > n ? n : series.block;
+}
+
+/* Blocks for all messages where each takes `per` elements of one; of a whole message, *parts. */
+static inline size_t weir_series_blocks(const weir_series &series, size_t n, size_t per,
+                                        unsigned *parts) {
+  const size_t block = weir_series_block(series, n), before = weir_series_count(series, n) - 1;
+  const size_t all = before * ((block + per - 1) / per) + (n - before * block + per - 1) / per;
+  *parts = block > 0 ? (unsigned)((block + per - 1) / per) : 1;
+  return all > 0 ? all : 1;
+}
+
+/* The message that a block works on, one of `parts` blocks that do. */
+struct weir_member {
+  size_t number, at, n; /* which; its first element; how many */
+  unsigned part;        /* of these blocks, from 0 */
+  uint64_t seed;
+};
+
+/* seed: a message's own, or with a series what comes before where it begins, as weir_hash has it. */
+__device__ static inline weir_member weir_member_of(const weir_series &series, size_t n,
+                                                    unsigned parts, uint64_t seed) {
+  if (series.block == 0) return weir_member{0, 0, n, blockIdx.x, seed};
+  const size_t number = blockIdx.x / parts, at = number * series.block;
+  for (unsigned b = 0; b < 64; b += 8) seed = (seed ^ (at >> b & 0xff)) * 0x100000001b3ULL;
+  return weir_member{number, at, n - at < series.block ? n - at : series.block, blockIdx.x % parts,
+                     seed};
+}
+
 /* What is encoded: x, or x + r (where moments are wanted and there is no r, x + 0, as -0 becomes 0 beside
  * a residual that is zero); and unless e is NULL what encoding has lost goes there (e may be x
  * or r), with sums of that and, unless they are NULL, the moments of what was encoded. */
@@ -13,6 +54,7 @@ struct weir_feed {
   float *e;
   weir_moments *moments;
   weir_moments *lost;
+  weir_series series;
 };
 
 __device__ static inline float weir_fed(const weir_feed &feed, size_t i) {
@@ -30,6 +72,7 @@ struct weir_intake {
   float *to;
   float share;        /* times the sum */
   uint32_t *overflow; /* becomes 1 where the product is not finite, or NULL */
+  weir_series series; /* of each of them */
 };
 
 /* An element's part of that: its loss goes to *left. */

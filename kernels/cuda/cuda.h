@@ -109,11 +109,23 @@ weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *messag
 weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
                                 size_t capacity, size_t *bytes, weir_moments *lost);
-/* The message of x as weir_cuda_encode's; what it loses is stored at `left` (x itself or no part of
- * it), and *lost as above.  Of encoders that do not tell tensors apart.  Reserve n. */
-weir_status weir_cuda_encode_off(weir_cuda *cuda, uint32_t codec, const float *x,
-                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
-                                 size_t capacity, size_t *bytes, float *left, weir_moments *lost);
+/* Messages one behind the other in one go: one of `block` elements, a multiple of 4096, in `each` bytes
+ * after the other, and one of what is left.  The seed of the message that begins at element i is
+ * weir_hash(draws, &i, 8), i being 64 bits in little-endian order. */
+typedef struct weir_cuda_series {
+  size_t block, each;
+  uint64_t draws;
+} weir_cuda_series;
+/* The messages of x[0..n), each of them weir_cuda_encode's; what they lose is stored at `left` (x itself
+ * or no part of it), and *lost as above.  Of encoders that do not tell tensors apart.  Reserve n. */
+weir_status weir_cuda_encode_series(weir_cuda *cuda, uint32_t codec, const float *x, size_t n,
+                                    const weir_cuda_series *series, double cr, void *out,
+                                    size_t capacity, size_t *bytes, float *left,
+                                    weir_moments *lost);
+/* As weir_cuda_decode, of all of them: a malformed one leaves all of `to` unchanged. */
+weir_status weir_cuda_decode_series(weir_cuda *cuda, uint32_t codec, const void *messages,
+                                    size_t bytes, size_t n, const weir_cuda_series *series,
+                                    double cr, float *to, bool add);
 /* weir_hold_finite: what is larger than the largest float, of either sign, becomes that. */
 weir_status weir_cuda_hold_finite(weir_cuda *cuda, float *x, size_t n);
 /* to = share times the sum of what messages decode to, in their order; they have the same length

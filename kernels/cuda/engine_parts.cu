@@ -3,23 +3,6 @@
  * and what encoding loses is the next e. */
 #include "kernels/cuda/engine.cuh"
 
-/* The layout of a block, one tensor. */
-struct block {
-  size_t offset[2];
-  weir_layout layout;
-  size_t bytes; /* of its message */
-};
-
-/* The block of a part that begins at `at`. */
-static void block_at(const weir_device_part *part, size_t at, block *out) {
-  size_t left = part->count - at;
-  bool whole = left > part->block;
-  out->offset[0] = 0;
-  out->offset[1] = whole ? part->block : left;
-  out->layout = weir_layout{1, out->offset};
-  out->bytes = whole ? part->each : part->bytes - at / part->block * part->each;
-}
-
 static weir_status check(const weir_device_unit *unit, const weir_device_part *part) {
   const weir_device_bucket *shape = &unit->bucket;
   if (shape->kind == WEIR_DEVICE_PARTS && part->at <= shape->n &&
@@ -29,20 +12,19 @@ static weir_status check(const weir_device_unit *unit, const weir_device_part *p
                    part->bytes, part->at, part->at + part->count);
 }
 
-static weir_status encode_blocks(weir_device_unit *unit, const weir_device_part *part,
-                                 const float *x, float *left) {
-  weir_status status = WEIR_OK;
-  for (size_t at = 0, begin = 0; status == WEIR_OK && at < part->count; at += part->block) {
-    block b;
-    size_t bytes = 0;
-    block_at(part, at, &b);
-    status = weir_cuda_encode_off(unit->far, unit->bucket.codec, x + at, &b.layout, unit->bucket.cr,
-                                  part->seed(part->user, at), unit->out + begin, b.bytes, &bytes,
-                                  left + at, &unit->told->other);
-    if (status == WEIR_OK && bytes != b.bytes)
-      status = weir_fail(WEIR_E_INTERNAL, "a message of %zu bytes, not %zu", bytes, b.bytes);
-    begin += bytes;
-  }
+static weir_cuda_series series_of(const weir_device_part *part) {
+  return weir_cuda_series{part->block, part->each, part->draws};
+}
+
+static weir_status encode(weir_device_unit *unit, const weir_device_part *part, const float *x,
+                          float *left) {
+  const weir_cuda_series series = series_of(part);
+  size_t bytes = 0;
+  weir_status status = weir_cuda_encode_series(unit->far, unit->bucket.codec, x, part->count,
+                                               &series, unit->bucket.cr, unit->out, part->bytes,
+                                               &bytes, left, &unit->told->other);
+  if (status == WEIR_OK && bytes != part->bytes)
+    status = weir_fail(WEIR_E_INTERNAL, "messages of %zu bytes, not %zu", bytes, part->bytes);
   return status;
 }
 
@@ -54,7 +36,7 @@ weir_status weir_device_encode(weir_device *device, size_t bucket, const weir_de
   weir_status status = check(unit, part);
   if (status == WEIR_OK) status = weir_device_enter(device);
   if (status == WEIR_OK) status = weir_cuda_hold_finite(unit->far, x, part->count);
-  if (status == WEIR_OK) status = encode_blocks(unit, part, x, left);
+  if (status == WEIR_OK) status = encode(unit, part, x, left);
   if (status == WEIR_OK) status = weir_cuda_hold_finite(unit->far, left, part->count);
   return status == WEIR_OK ? weir_cuda_copy(unit->far, to, unit->out, part->bytes) : status;
 }
@@ -66,14 +48,11 @@ weir_status weir_device_add(weir_device *device, size_t bucket, const weir_devic
   weir_status status = check(unit, part);
   if (status == WEIR_OK) status = weir_device_enter(device);
   if (status == WEIR_OK) status = weir_cuda_copy(unit->far, device->in, from, part->bytes);
-  for (size_t at = 0, begin = 0; status == WEIR_OK && at < part->count; at += part->block) {
-    block b;
-    block_at(part, at, &b);
-    status = weir_cuda_decode(unit->far, unit->bucket.codec, device->in + begin, b.bytes, &b.layout,
-                              unit->bucket.cr, x + at, add);
-    begin += b.bytes;
-  }
-  return status;
+  const weir_cuda_series series = series_of(part);
+  return status == WEIR_OK
+             ? weir_cuda_decode_series(unit->far, unit->bucket.codec, device->in, part->bytes,
+                                       part->count, &series, unit->bucket.cr, x, add)
+             : status;
 }
 
 weir_status weir_device_drop(weir_device *device, size_t bucket) {

@@ -2,7 +2,10 @@
 #include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/message.cuh"
 
-static size_t message_bytes(size_t n) { return WEIR_MESSAGE_HEADER + 2 * n; }
+static size_t message_bytes(size_t n, const weir_series &series) {
+  const size_t before = weir_series_count(series, n) - 1;
+  return before * series.each + WEIR_MESSAGE_HEADER + 2 * (n - before * series.block);
+}
 
 __device__ static inline weir_header header_of(size_t n) {
   return weir_header{(uint32_t)n, 0, WEIR_CODEC_FP16, 16, 0};
@@ -10,12 +13,18 @@ __device__ static inline weir_header header_of(size_t n) {
 
 /* A block a tile.  A value's place in the message may be odd. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    encode(weir_feed feed, size_t n, bool aligned, uint8_t *out, weir_sums *sums) {
-  if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
+    encode(weir_feed feed, size_t n, unsigned parts, bool aligned, uint8_t *out, weir_sums *sums) {
+  const weir_member me = weir_member_of(feed.series, n, parts, 0);
+  n = me.n;
+  feed.x += me.at;
+  if (feed.r != NULL) feed.r += me.at;
+  if (feed.e != NULL) feed.e += me.at;
+  out += me.number * feed.series.each;
+  if (me.part == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
     out[threadIdx.x] = weir_header_byte(header_of(n), threadIdx.x);
   uint8_t *to = out + WEIR_MESSAGE_HEADER;
   weir_sums mine = {};
-  size_t begin = (size_t)blockIdx.x * WEIR_TILE;
+  size_t begin = (size_t)me.part * WEIR_TILE;
   size_t end = n - begin < WEIR_TILE ? n : begin + WEIR_TILE;
   for (size_t i = begin + threadIdx.x; i < end; i += WEIR_CUDA_BLOCK) {
     float e = weir_fed(feed, i);
@@ -39,23 +48,34 @@ __device__ static inline uint16_t half_at(const uint8_t *values, size_t i, bool 
                  : (uint16_t)(values[2 * i] | values[2 * i + 1] << 8);
 }
 
-__global__ static void check(weir_intake in, size_t n, bool aligned, uint32_t *fault) {
+/* For each i in [0, me.n), spread over the blocks of the message. */
+#define EACH_OF(me, parts, i)                                               \
+  for (size_t i = (size_t)(me).part * blockDim.x + threadIdx.x; i < (me).n; \
+       i += (size_t)(parts)*blockDim.x)
+
+__global__ static void check(weir_intake in, size_t n, unsigned parts, bool aligned,
+                             uint32_t *fault) {
+  const weir_member me = weir_member_of(in.series, n, parts, 0);
   bool good = true;
   for (uint32_t m = 0; m < in.count; m++) {
-    const uint8_t *message = in.first + m * in.pitch;
-    if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
-      good = good && message[threadIdx.x] == weir_header_byte(header_of(n), threadIdx.x);
-    WEIR_CUDA_EACH(i, n) {
+    const uint8_t *message = in.first + m * in.pitch + me.number * in.series.each;
+    if (me.part == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
+      good = good && message[threadIdx.x] == weir_header_byte(header_of(me.n), threadIdx.x);
+    EACH_OF(me, parts, i) {
       good = good && (half_at(message + WEIR_MESSAGE_HEADER, i, aligned) & 0x7c00U) != 0x7c00U;
     }
   }
   if (!good) atomicOr(fault, WEIR_FAULT_MESSAGE);
 }
 
-__global__ static void decode(weir_intake in, size_t n, bool aligned, const uint32_t *fault) {
+__global__ static void decode(weir_intake in, size_t n, unsigned parts, bool aligned,
+                              const uint32_t *fault) {
   if (*fault != 0) return;
+  const weir_member me = weir_member_of(in.series, n, parts, 0);
   bool finite = true;
-  WEIR_CUDA_EACH(i, n) {
+  in.to += me.at;
+  in.first += me.number * in.series.each;
+  EACH_OF(me, parts, i) {
     float sum = in.add ? in.to[i] : 0.0F;
     for (uint32_t m = 0; m < in.count; m++) {
       const uint8_t *values = in.first + m * in.pitch + WEIR_MESSAGE_HEADER;
@@ -81,19 +101,22 @@ weir_status weir_cuda_fp16_encode(weir_cuda *cuda, const weir_feed &feed, const 
   size_t n = layout->offset[layout->tensors];
   *bytes = 0;
   weir_status status = ready(n, cr);
-  if (status == WEIR_OK && capacity < message_bytes(n)) {
-    return weir_fail(WEIR_E_CAPACITY, "a message of %zu bytes does not fit into %zu",
-                     message_bytes(n), capacity);
+  const size_t needed = message_bytes(n, feed.series);
+  if (status == WEIR_OK && capacity < needed) {
+    return weir_fail(WEIR_E_CAPACITY, "a message of %zu bytes does not fit into %zu", needed,
+                     capacity);
   }
-  size_t tiles = weir_cuda_tiles(n);
+  unsigned parts;
+  const size_t blocks = weir_series_blocks(feed.series, n, WEIR_TILE, &parts);
+  const bool aligned = (uintptr_t)out % 2 == 0 && feed.series.each % 2 == 0;
   bool sums = feed.e != NULL && n > 0;
   if (status == WEIR_OK) {
-    status = weir_cuda_launch(cuda, "fp16", tiles > 0 ? tiles : 1, WEIR_CUDA_BLOCK, encode, feed, n,
-                              (uintptr_t)out % 2 == 0, (uint8_t *)out, sums ? cuda->sums : NULL);
+    status = weir_cuda_launch(cuda, "fp16", blocks, WEIR_CUDA_BLOCK, encode, feed, n, parts,
+                              aligned, (uint8_t *)out, sums ? cuda->sums : NULL);
   }
   if (status == WEIR_OK && feed.e != NULL)
-    status = weir_cuda_fold_fed(cuda, cuda->sums, tiles, feed.moments, feed.lost);
-  *bytes = status == WEIR_OK ? message_bytes(n) : 0;
+    status = weir_cuda_fold_fed(cuda, cuda->sums, n > 0 ? blocks : 0, feed.moments, feed.lost);
+  *bytes = status == WEIR_OK ? needed : 0;
   return status;
 }
 
@@ -101,15 +124,16 @@ weir_status weir_cuda_fp16_decode(weir_cuda *cuda, const weir_intake &in, const 
                                   double cr) {
   size_t n = layout->offset[layout->tensors];
   weir_status status = ready(n, cr);
-  if (status == WEIR_OK && in.bytes != message_bytes(n))
+  if (status == WEIR_OK && in.bytes != message_bytes(n, in.series))
     return weir_fail(WEIR_E_PROTOCOL, "malformed fp16 message: wrong length");
-  bool aligned = (uintptr_t)in.first % 2 == 0 && in.pitch % 2 == 0;
-  size_t grid = weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK);
+  bool aligned = (uintptr_t)in.first % 2 == 0 && in.pitch % 2 == 0 && in.series.each % 2 == 0;
+  const size_t parts = weir_cuda_grid(cuda, weir_series_block(in.series, n), 4 * WEIR_CUDA_BLOCK);
+  const size_t blocks = parts * weir_series_count(in.series, n);
   if (status == WEIR_OK) {
-    status = weir_cuda_launch(cuda, "checking fp16", grid, WEIR_CUDA_BLOCK, check, in, n, aligned,
-                              cuda->fault);
+    status = weir_cuda_launch(cuda, "checking fp16", blocks, WEIR_CUDA_BLOCK, check, in, n,
+                              (unsigned)parts, aligned, cuda->fault);
   }
-  return status == WEIR_OK ? weir_cuda_launch(cuda, "fp16", grid, WEIR_CUDA_BLOCK, decode, in, n,
-                                              aligned, cuda->fault)
+  return status == WEIR_OK ? weir_cuda_launch(cuda, "fp16", blocks, WEIR_CUDA_BLOCK, decode, in, n,
+                                              (unsigned)parts, aligned, cuda->fault)
                            : status;
 }

@@ -2,9 +2,13 @@
  * registers; a longer one is read twice. */
 #include "kernels/cuda/qsgd.cuh"
 
-constexpr unsigned ROUNDS = 2; /* as many again, of a block that encodes */
-static_assert(ROUNDS * WEIR_QSGD_BUCKETS * WEIR_QSGD_PIECE == WEIR_TILE,
-              "a block's sums are a tile's");
+/* How many buckets, one after the other, each sixteen threads of a block encode: a tile's elements at
+ * least, as there is room for a sum of each tile. */
+static unsigned rounds_of(const weir_qsgd_form &form) {
+  const unsigned at_once = WEIR_QSGD_BUCKETS * form.bucket;
+  const unsigned tile = (WEIR_TILE + at_once - 1) / at_once;
+  return tile > 2 ? tile : 2;
+}
 
 __device__ static inline void load(const weir_feed &feed, const weir_qsgd_bucket &at,
                                    unsigned piece, float x[WEIR_QSGD_EACH]) {
@@ -154,15 +158,21 @@ __device__ static inline void encode_bucket(const weir_feed &feed, const weir_qs
 
 /* sums, of every block: NULL where nothing is wanted of what is lost. */
 template <bool L2, bool NEAREST>
-__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    encode(weir_feed feed, weir_qsgd_form form, uint64_t seed, uint8_t *out, weir_sums *sums) {
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK, 4) /* or else it spills for a fifth */
+    encode(weir_feed feed, weir_qsgd_form form, uint64_t seed, unsigned parts, unsigned rounds,
+           uint8_t *out, weir_sums *sums) {
   __shared__ uint64_t codes[WEIR_QSGD_BUCKETS][WEIR_QSGD_PIECE / 8]; /* a byte each */
-  if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
-    out[threadIdx.x] = weir_header_byte(weir_qsgd_header(form), threadIdx.x);
+  const weir_member me = weir_member_of(feed.series, form.n, parts, seed);
+  feed.x += me.at;
+  if (feed.r != NULL) feed.r += me.at;
+  if (feed.e != NULL) feed.e += me.at;
+  out += me.number * feed.series.each;
+  if (me.part == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
+    out[threadIdx.x] = weir_header_byte(weir_qsgd_header(form, me.n), threadIdx.x);
   weir_sums mine = {};
-  for (unsigned round = 0; round < ROUNDS; round++) {
-    weir_qsgd_bucket at = weir_qsgd_place(form, (size_t)blockIdx.x * ROUNDS + round);
-    encode_bucket<L2, NEAREST>(feed, form, at, seed, codes[threadIdx.x / WEIR_QSGD_LANES], out,
+  for (unsigned round = 0; round < rounds; round++) {
+    weir_qsgd_bucket at = weir_qsgd_place(form, me.n, (size_t)me.part * rounds + round);
+    encode_bucket<L2, NEAREST>(feed, form, at, me.seed, codes[threadIdx.x / WEIR_QSGD_LANES], out,
                                &mine);
   }
   if (sums != NULL) {
@@ -178,7 +188,7 @@ weir_status weir_cuda_qsgd_feed(weir_cuda *cuda, const weir_feed &feed, size_t n
   weir_status status = weir_qsgd_ready(n, options);
   if (status != WEIR_OK) return status;
   weir_qsgd_form form = weir_qsgd_form_of(n, options);
-  size_t needed = weir_qsgd_bytes(form);
+  size_t needed = weir_qsgd_series_bytes(form, feed.series);
   if (capacity < needed) {
     return weir_fail(WEIR_E_CAPACITY, "a message of %zu bytes does not fit into %zu", needed,
                      capacity);
@@ -186,13 +196,15 @@ weir_status weir_cuda_qsgd_feed(weir_cuda *cuda, const weir_feed &feed, size_t n
   auto kernel = options.l2        ? options.nearest ? encode<true, true> : encode<true, false>
                        : options.nearest ? encode<false, true>
                                   : encode<false, false>;
-  size_t each = (size_t)form.bucket * WEIR_QSGD_BUCKETS * ROUNDS;
-  size_t blocks = n / each + (n % each != 0);
+  const unsigned rounds = rounds_of(form);
+  const size_t each = (size_t)form.bucket * WEIR_QSGD_BUCKETS * rounds;
+  unsigned parts;
+  const size_t blocks = weir_series_blocks(feed.series, n, each, &parts);
   weir_sums *sums = feed.e != NULL && n > 0 ? cuda->sums : NULL;
-  status = weir_cuda_launch(cuda, "qsgd", blocks > 0 ? blocks : 1, WEIR_CUDA_BLOCK, kernel, feed,
-                            form, seed, (uint8_t *)out, sums);
+  status = weir_cuda_launch(cuda, "qsgd", blocks, WEIR_CUDA_BLOCK, kernel, feed, form, seed, parts,
+                            rounds, (uint8_t *)out, sums);
   if (status == WEIR_OK && feed.e != NULL)
-    status = weir_cuda_fold_fed(cuda, cuda->sums, blocks, feed.moments, feed.lost);
+    status = weir_cuda_fold_fed(cuda, cuda->sums, n > 0 ? blocks : 0, feed.moments, feed.lost);
   *bytes = status == WEIR_OK ? needed : 0;
   return status;
 }
@@ -200,6 +212,6 @@ weir_status weir_cuda_qsgd_feed(weir_cuda *cuda, const weir_feed &feed, size_t n
 weir_status weir_cuda_qsgd_encode(weir_cuda *cuda, const float *e, size_t n,
                                   weir_qsgd_options options, uint64_t seed, void *out,
                                   size_t capacity, size_t *bytes) {
-  const weir_feed feed = {e, NULL, NULL, NULL, NULL};
+  const weir_feed feed = {e, NULL, NULL, NULL, NULL, {}};
   return weir_cuda_qsgd_feed(cuda, feed, n, options, seed, out, capacity, bytes);
 }

@@ -50,8 +50,15 @@ static inline size_t weir_qsgd_bytes(const weir_qsgd_form &form) {
          (left > 0 ? form.scale_bytes + (left + 7) / 8 * form.bits : 0);
 }
 
-__device__ static inline weir_header weir_qsgd_header(const weir_qsgd_form &form) {
-  return weir_header{(uint32_t)form.n, form.bucket, WEIR_CODEC_QSGD, form.bits, form.mode};
+static inline size_t weir_qsgd_series_bytes(const weir_qsgd_form &form, const weir_series &series) {
+  const size_t before = weir_series_count(series, form.n) - 1;
+  weir_qsgd_form last = form;
+  last.n = form.n - before * series.block;
+  return before * series.each + weir_qsgd_bytes(last);
+}
+
+__device__ static inline weir_header weir_qsgd_header(const weir_qsgd_form &form, size_t n) {
+  return weir_header{(uint32_t)n, form.bucket, WEIR_CODEC_QSGD, form.bits, form.mode};
 }
 
 /* Whether all scales of the message lie at multiples of 4 bytes. */
@@ -60,17 +67,18 @@ __device__ static inline bool weir_qsgd_aligned(const weir_qsgd_form &form,
   return (uintptr_t)message % sizeof(float) == 0 && form.unit_bytes % sizeof(float) == 0;
 }
 
-/* The bucket of a thread, and where it lies. */
+/* The bucket of a thread, and where it lies in a message of n elements. */
 struct weir_qsgd_bucket {
   size_t unit;
   size_t begin;
   uint32_t count; /* elements, 0 behind the last bucket */
 };
 
-__device__ static inline weir_qsgd_bucket weir_qsgd_place(const weir_qsgd_form &form, size_t set) {
+__device__ static inline weir_qsgd_bucket weir_qsgd_place(const weir_qsgd_form &form, size_t n,
+                                                          size_t set) {
   size_t unit = set * WEIR_QSGD_BUCKETS + threadIdx.x / WEIR_QSGD_LANES;
   size_t begin = unit * form.bucket;
-  size_t left = begin < form.n ? form.n - begin : 0;
+  size_t left = begin < n ? n - begin : 0;
   return weir_qsgd_bucket{unit, begin, left < form.bucket ? (uint32_t)left : form.bucket};
 }
 

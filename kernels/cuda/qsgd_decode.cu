@@ -2,16 +2,19 @@
 #include "kernels/cuda/qsgd.cuh"
 
 /* Header and scales of messages from the wire: nothing is decoded from a bad one. */
-__global__ static void check(weir_intake in, weir_qsgd_form form, uint32_t *fault) {
+__global__ static void check(weir_intake in, weir_qsgd_form form, unsigned parts, uint32_t *fault) {
   bool l2 = (form.mode & WEIR_QSGD_L2) != 0;
   bool good = true;
-  size_t units = (form.n + form.bucket - 1) / form.bucket;
+  const weir_member me = weir_member_of(in.series, form.n, parts, 0);
+  const size_t step_by = (size_t)parts * blockDim.x;
+  size_t units = (me.n + form.bucket - 1) / form.bucket;
   for (uint32_t m = 0; m < in.count; m++) {
-    const uint8_t *message = in.first + m * in.pitch;
+    const uint8_t *message = in.first + m * in.pitch + me.number * in.series.each;
     bool aligned = weir_qsgd_aligned(form, message);
-    if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
-      good = good && message[threadIdx.x] == weir_header_byte(weir_qsgd_header(form), threadIdx.x);
-    WEIR_CUDA_EACH(unit, units) {
+    if (me.part == 0 && threadIdx.x < WEIR_MESSAGE_HEADER)
+      good = good &&
+             message[threadIdx.x] == weir_header_byte(weir_qsgd_header(form, me.n), threadIdx.x);
+    for (size_t unit = (size_t)me.part * blockDim.x + threadIdx.x; unit < units; unit += step_by) {
       const uint8_t *from = message + WEIR_MESSAGE_HEADER + unit * form.unit_bytes;
       float step = weir_load_float(from, aligned);
       double base = l2 ? 0.0 : fabs((double)weir_load_float(from + sizeof(float), aligned));
@@ -61,10 +64,13 @@ __device__ static inline void add_piece(const weir_qsgd_form &form, const weir_q
 
 template <bool L2>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    decode(weir_intake in, weir_qsgd_form form, const uint32_t *fault) {
+    decode(weir_intake in, weir_qsgd_form form, unsigned parts, const uint32_t *fault) {
   __shared__ uint64_t codes[WEIR_QSGD_BUCKETS][WEIR_QSGD_PIECE / 8]; /* a byte each */
   if (*fault != 0) return;
-  weir_qsgd_bucket at = weir_qsgd_place(form, blockIdx.x);
+  const weir_member me = weir_member_of(in.series, form.n, parts, 0);
+  in.to += me.at;
+  in.first += me.number * in.series.each;
+  weir_qsgd_bucket at = weir_qsgd_place(form, me.n, me.part);
   float *to = in.to + at.begin;
   bool finite = true;
   for (unsigned piece = 0; piece < weir_qsgd_pieces(form); piece++) {
@@ -90,20 +96,22 @@ weir_status weir_cuda_qsgd_take(weir_cuda *cuda, const weir_intake &in, size_t n
   weir_status status = weir_qsgd_ready(n, options);
   if (status != WEIR_OK) return status;
   weir_qsgd_form form = weir_qsgd_form_of(n, options);
-  if (in.bytes != weir_qsgd_bytes(form))
+  if (in.bytes != weir_qsgd_series_bytes(form, in.series))
     return weir_fail(WEIR_E_PROTOCOL, "malformed qsgd message: wrong length");
-  status = weir_cuda_launch(cuda, "checking qsgd",
-                            weir_cuda_grid(cuda, n / form.bucket, WEIR_CUDA_BLOCK), WEIR_CUDA_BLOCK,
-                            check, in, form, cuda->fault);
+  const size_t count = weir_series_count(in.series, n);
+  const size_t buckets = weir_series_block(in.series, n) / form.bucket + 1;
+  const size_t checked = weir_cuda_grid(cuda, buckets, WEIR_CUDA_BLOCK);
+  status = weir_cuda_launch(cuda, "checking qsgd", count * checked, WEIR_CUDA_BLOCK, check, in,
+                            form, (unsigned)checked, cuda->fault);
   auto kernel = options.l2 ? decode<true> : decode<false>;
-  size_t blocks = n / ((size_t)form.bucket * WEIR_QSGD_BUCKETS) + 1;
-  return status == WEIR_OK ? weir_cuda_launch(cuda, "qsgd", blocks, WEIR_CUDA_BLOCK, kernel, in,
-                                              form, cuda->fault)
+  const size_t parts = (buckets + WEIR_QSGD_BUCKETS - 1) / WEIR_QSGD_BUCKETS;
+  return status == WEIR_OK ? weir_cuda_launch(cuda, "qsgd", count * parts, WEIR_CUDA_BLOCK, kernel,
+                                              in, form, (unsigned)parts, cuda->fault)
                            : status;
 }
 
 weir_status weir_cuda_qsgd_decode(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
                                   weir_qsgd_options options, float *to, bool add) {
-  const weir_intake in = {(const uint8_t *)message, bytes, 0, 1, add, to, 1.0F, NULL};
+  const weir_intake in = {(const uint8_t *)message, bytes, 0, 1, add, to, 1.0F, NULL, {}};
   return weir_cuda_qsgd_take(cuda, in, n, options);
 }

@@ -168,6 +168,7 @@ template <typename MAGNITUDE>
 __device__ static inline uint32_t weir_block_kth(MAGNITUDE magnitude, uint32_t count, uint32_t rank,
                                                  uint32_t histogram[WEIR_DIGIT_BINS],
                                                  uint32_t *above) {
+  constexpr unsigned AHEAD = 8;
   __shared__ uint32_t prefix;
   __shared__ uint32_t larger;
   if (threadIdx.x == 0) {
@@ -179,10 +180,16 @@ __device__ static inline uint32_t weir_block_kth(MAGNITUDE magnitude, uint32_t c
     unsigned width = level == 0 ? 11 : 10;
     for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += blockDim.x) histogram[i] = 0;
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
-      uint32_t bits = magnitude(i);
-      if (bits >> (shift + width) == prefix)
-        atomicAdd(&histogram[bits >> shift & ((1U << width) - 1)], 1U);
+    for (uint32_t i = threadIdx.x; i < count; i += AHEAD * blockDim.x) {
+      uint32_t bits[AHEAD]; /* all on their way before the first is needed */
+      for (unsigned q = 0; q < AHEAD; q++) {
+        const uint32_t at = i + q * blockDim.x;
+        bits[q] = at < count ? magnitude(at) : 0;
+      }
+      for (unsigned q = 0; q < AHEAD; q++) {
+        if (i + q * blockDim.x < count && bits[q] >> (shift + width) == prefix)
+          atomicAdd(&histogram[bits[q] >> shift & ((1U << width) - 1)], 1U);
+      }
     }
     __syncthreads();
     uint32_t bin;

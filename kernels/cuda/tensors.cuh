@@ -73,15 +73,31 @@ __device__ static inline void weir_load8(const float *x, uint32_t at, uint32_t c
   for (unsigned q = 0; q < 8; q++) out[q] = at + q < count ? from[q] : 0.0F;
 }
 
-__device__ static inline void weir_store8(float *x, uint32_t at, uint32_t count,
-                                          const float in[8]) {
-  float *to = x + at;
-  if (at + 8 <= count && (uintptr_t)to % sizeof(float4) == 0) {
-    ((float4 *)to)[0] = make_float4(in[0], in[1], in[2], in[3]);
-    ((float4 *)to)[1] = make_float4(in[4], in[5], in[6], in[7]);
-    return;
-  }
-  for (unsigned q = 0; q < 8 && at + q < count; q++) to[q] = in[q];
+/* What a warp's threads store together passes through here: a thread's own eight neighbours would
+ * reach memory as parts of its sectors, which takes four times as long. */
+struct weir_stage {
+  alignas(sizeof(float4)) float warp[WEIR_CUDA_BLOCK / WEIR_WARP][8 * WEIR_WARP];
+};
+
+/* Eight floats of each thread to x[at] on, none from count on.  All threads of a warp call it, each
+ * with the at that follows the one of the thread before by eight. */
+__device__ static inline void weir_store8(float *x, uint32_t at, uint32_t count, const float in[8],
+                                          weir_stage *stage) {
+  const unsigned lane = threadIdx.x % WEIR_WARP;
+  float *mine = stage->warp[threadIdx.x / WEIR_WARP];
+  __syncwarp(); /* what was staged before has been stored */
+  ((float4 *)mine)[2 * lane] = make_float4(in[0], in[1], in[2], in[3]);
+  ((float4 *)mine)[2 * lane + 1] = make_float4(in[4], in[5], in[6], in[7]);
+  __syncwarp();
+  const uint32_t first = at - 8 * lane;
+  for (unsigned i = lane; i < 8 * WEIR_WARP && first + i < count; i += WEIR_WARP)
+    x[first + i] = mine[i];
 }
+
+/* Over a piece of count elements, at being where a thread's eight begin: a warp's threads go on
+ * together, as weir_store8 asks for, and some may be beyond the end. */
+#define WEIR_EACH_EIGHT(at, count)                                                  \
+  for (uint32_t at = 8 * threadIdx.x; at - 8 * (threadIdx.x % WEIR_WARP) < (count); \
+       at += 8 * WEIR_CUDA_BLOCK)
 
 #endif

@@ -41,7 +41,8 @@ __device__ static inline size_t weir_codes_place(const weir_piece &piece) {
 /* Eight elements of what is encoded, which go to e where they are a sum; zeros beyond the end count
  * for nothing in the moments. */
 __device__ static inline void weir_feed8(const weir_feed &feed, size_t begin, uint32_t at,
-                                         uint32_t count, float x[8], weir_sums *moments) {
+                                         uint32_t count, float x[8], weir_sums *moments,
+                                         weir_stage *stage) {
   weir_load8(feed.x + begin, at, count, x);
   if (feed.r == NULL) return;
   float r[8];
@@ -50,7 +51,7 @@ __device__ static inline void weir_feed8(const weir_feed &feed, size_t begin, ui
     x[q] += r[q];
     weir_add_fed(moments, x[q]);
   }
-  weir_store8(feed.e + begin, at, count, x);
+  weir_store8(feed.e + begin, at, count, x, stage);
 }
 
 /* A block's sums, which are those of a piece; every thread calls it. */
@@ -62,13 +63,14 @@ __device__ static inline void weir_piece_sums(weir_sums mine, weir_sums *sums) {
 template <typename CODEC>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     weir_units_measure(weir_feed feed, weir_tensor_table table) {
+  __shared__ weir_stage stage;
   weir_piece piece = weir_piece_of(table, blockIdx.x);
   size_t begin = (size_t)piece.tensor.begin + piece.at;
   weir_sums mine = {};
   weir_sums moments = {};
-  for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
+  WEIR_EACH_EIGHT(at, piece.count) {
     float x[8];
-    weir_feed8(feed, begin, at, piece.count, x, &moments);
+    weir_feed8(feed, begin, at, piece.count, x, &moments, &stage);
     for (unsigned q = 0; q < 8; q++) {
       CODEC::measure(x[q], &mine); /* zeros beyond the end measure nothing */
     }
@@ -89,6 +91,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 template <typename CODEC>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     weir_units_encode(weir_feed feed, weir_tensor_table table, uint64_t seed, uint8_t *out) {
+  __shared__ weir_stage stage;
   weir_piece piece = weir_piece_of(table, blockIdx.x);
   size_t begin = (size_t)piece.tensor.begin + piece.at;
   uint8_t *codes = out + weir_codes_place<CODEC>(piece);
@@ -96,16 +99,16 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   float reach = CODEC::MEASURED ? table.reach[piece.number] : 0.0F;
   weir_sums mine = {};
   weir_sums moments = {};
-  for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
+  WEIR_EACH_EIGHT(at, piece.count) {
     float x[8];
-    weir_feed8(feed, begin, at, piece.count, x, &moments);
+    weir_feed8(feed, begin, at, piece.count, x, &moments, &stage);
     uint64_t w = 0;
     for (unsigned q = 0; q < 8; q++) {
       if (at + q < piece.count)
         w |= (uint64_t)CODEC::code(x[q], reach, key + at + q, &mine) << 8 * q;
     }
     w = weir_pack8(w, CODEC::BITS);
-    for (unsigned b = 0; b < CODEC::BITS; b++)
+    for (unsigned b = 0; b < CODEC::BITS && at < piece.count; b++)
       codes[at / 8 * CODEC::BITS + b] = (uint8_t)(w >> 8 * b);
   }
   weir_piece_sums(mine, table.sums);
@@ -144,11 +147,12 @@ __device__ static inline bool weir_load_scales(const uint8_t *message, const wei
   return CODEC::sane(scale);
 }
 
-/* The codes of eight elements, a byte each. */
+/* The codes of eight elements, a byte each; zeros from count on. */
 template <typename CODEC>
-__device__ static inline uint64_t weir_load_codes(const uint8_t *codes, uint32_t at) {
+__device__ static inline uint64_t weir_load_codes(const uint8_t *codes, uint32_t at,
+                                                  uint32_t count) {
   uint64_t w = 0;
-  for (unsigned b = 0; b < CODEC::BITS; b++)
+  for (unsigned b = 0; b < CODEC::BITS && at < count; b++)
     w |= (uint64_t)codes[at / 8 * CODEC::BITS + b] << 8 * b;
   return weir_unpack8(w, CODEC::BITS);
 }
@@ -157,21 +161,22 @@ __device__ static inline uint64_t weir_load_codes(const uint8_t *codes, uint32_t
 template <typename CODEC>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     weir_units_lose(const uint8_t *message, weir_tensor_table table, float *e) {
+  __shared__ weir_stage stage;
   weir_piece piece = weir_piece_of(table, blockIdx.x);
   float *left = e + piece.tensor.begin + piece.at;
   const uint8_t *codes = message + weir_codes_place<CODEC>(piece);
   float scale[CODEC::SCALES];
   (void)weir_load_scales<CODEC>(message, piece.tensor, piece.number, scale);
   weir_sums mine = {};
-  for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
-    uint64_t w = weir_load_codes<CODEC>(codes, at);
+  WEIR_EACH_EIGHT(at, piece.count) {
+    uint64_t w = weir_load_codes<CODEC>(codes, at, piece.count);
     float x[8];
     weir_load8(left, at, piece.count, x);
     for (unsigned q = 0; q < 8 && at + q < piece.count; q++) {
       x[q] -= CODEC::value(scale, (uint8_t)(w >> 8 * q));
       mine.sum[WEIR_FED_LOST] += (double)x[q] * (double)x[q];
     }
-    weir_store8(left, at, piece.count, x);
+    weir_store8(left, at, piece.count, x, &stage);
   }
   weir_piece_sums(mine, table.sums);
 }
@@ -200,16 +205,18 @@ __global__ static void weir_units_check(weir_intake in, weir_tensor_table table,
 template <typename CODEC>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     weir_units_decode(weir_intake in, weir_tensor_table table, const uint32_t *fault) {
+  __shared__ weir_stage stage;
   if (*fault != 0) return;
   weir_piece piece = weir_piece_of(table, blockIdx.x);
   float *out = in.to + piece.tensor.begin + piece.at;
   bool finite = true;
-  for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
+  WEIR_EACH_EIGHT(at, piece.count) {
     float x[8] = {};
     if (in.add) weir_load8(out, at, piece.count, x);
     for (uint32_t m = 0; m < in.count; m++) {
       const uint8_t *message = in.first + m * in.pitch;
-      uint64_t w = weir_load_codes<CODEC>(message + weir_codes_place<CODEC>(piece), at);
+      uint64_t w =
+          weir_load_codes<CODEC>(message + weir_codes_place<CODEC>(piece), at, piece.count);
       float scale[CODEC::SCALES];
       (void)weir_load_scales<CODEC>(message, piece.tensor, piece.number, scale);
       for (unsigned q = 0; q < 8; q++) {
@@ -218,7 +225,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
       }
     }
     for (unsigned q = 0; q < 8; q++) finite = weir_publish(in, x[q], &x[q]) && finite;
-    weir_store8(out, at, piece.count, x);
+    weir_store8(out, at, piece.count, x, &stage);
   }
   weir_report_overflow(in, finite);
 }
@@ -313,6 +320,7 @@ static weir_status weir_units_decode_on(weir_cuda *cuda, const weir_intake &in,
              : status;
 }
 
+/* A series of messages has been refused by then (weir_cuda_encode_series). */
 static inline weir_status weir_units_ready(uint32_t codec, unsigned bits, double cr) {
   return cr == bits / 32.0 ? WEIR_OK
                            : weir_fail(WEIR_E_INVALID, "%s takes %u bits, ratio %g, not %g",

@@ -95,47 +95,76 @@ static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) weir_cuda_release(cuda, all[i]->block);
 }
 
-/* Of a given x, elsewhere: the same message and loss, and x as it was. */
-static void check_off(weir_cuda *cuda, const encoder *by, const float *x, size_t n, size_t skew) {
+/* Of a given x, elsewhere: the same messages, one for every `block` elements, and loss, and x as it was;
+ * and what they decode to, stored and added. */
+static void check_series(weir_cuda *cuda, const encoder *by, const float *x, size_t n, size_t block,
+                         size_t skew) {
   const weir_codec *codec = weir_codecs[by->codec];
-  const size_t offset[2] = {0, n};
-  const weir_layout layout = {1, offset};
-  const size_t bound = codec->bound(&layout, by->cr);
+  const size_t of_block[2] = {0, block}, of_rest[2] = {0, n % block};
+  const weir_layout whole = {1, of_block}, rest = {1, of_rest};
+  const size_t each = codec->bound(&whole, by->cr);
+  const size_t bound =
+      n / block * each + (n % block > 0 || n == 0 ? codec->bound(&rest, by->cr) : 0);
+  const weir_cuda_series series = {block, each, WEIR_HASH_INIT + n};
   FREED float *const left = array(n, sizeof *left), *const sent = array(n, sizeof *sent),
-                     *const kept = array(n, sizeof *kept);
+                     *const kept = array(n, sizeof *kept), *const back = array(n, sizeof *back);
   FREED uint8_t *const plain = array(bound, 1), *const message = array(bound, 1);
-  size_t bytes = 0;
+  size_t bytes = 0, begin = 0;
   weir_moments lost;
   LENT device_buffer dx = put(cuda, x, n * sizeof *x, skew), dl = take(cuda, n * sizeof *x, 4);
   LENT device_buffer dm = take(cuda, bound, skew % 3), told = take(cuda, sizeof lost, 0);
-  const weir_status status = weir_cuda_encode_off(cuda, by->codec, dx.data, &layout, by->cr, n,
-                                                  dm.data, bound, &bytes, dl.data, told.data);
+  LENT device_buffer db = take(cuda, n * sizeof *x, 8);
+  const weir_status status = weir_cuda_encode_series(cuda, by->codec, dx.data, n, &series, by->cr,
+                                                     dm.data, bound, &bytes, dl.data, told.data);
   if (codec->by_tensor) {
     cr_assert_eq(status, WEIR_E_UNSUPPORTED);
     return;
   }
   must(status);
+  cr_assert_eq(bytes, bound);
+  must(
+      weir_cuda_decode_series(cuda, by->codec, dm.data, bound, n, &series, by->cr, db.data, false));
+  must(weir_cuda_decode_series(cuda, by->codec, dm.data, bound, n, &series, by->cr, db.data, true));
   get(cuda, message, dm, bound);
   get(cuda, left, dl, n * sizeof *left);
   get(cuda, kept, dx, n * sizeof *kept);
+  get(cuda, back, db, n * sizeof *back);
   get(cuda, &lost, told, sizeof lost);
-  must(codec->encode(NULL, x, &layout, by->cr, n, plain, bound, &bytes));
-  cr_assert(memcmp(message, plain, bound) == 0, "%s: another message of %zu", codec->name, n);
-  must(codec->decode(NULL, message, bound, &layout, sent, WEIR_DECODE_STORE));
+  for (uint64_t at = 0; at < n || at == 0; at += block) {
+    const size_t of_this[2] = {0, n - at < block ? n - at : block};
+    const weir_layout layout = {1, of_this};
+    must(codec->encode(NULL, x + at, &layout, by->cr, weir_hash(series.draws, &at, sizeof at),
+                       plain + begin, bound - begin, &bytes));
+    must(codec->decode(NULL, plain + begin, bytes, &layout, sent + at, WEIR_DECODE_STORE));
+    begin += bytes;
+  }
+  cr_assert(memcmp(message, plain, bound) == 0, "%s: other messages of %zu", codec->name, n);
+  same_floats(kept, x, n, "what is encoded");
+  for (size_t i = 0; i < n; i++) kept[i] = sent[i] + sent[i];
+  same_floats(back, kept, n, "what is decoded and added");
   for (size_t i = 0; i < n; i++) sent[i] = x[i] - sent[i];
   same_floats(left, sent, n, codec->name);
-  same_floats(kept, x, n, "what is encoded");
   near_sum(lost.sum_square, weir_sum_square(sent, n), weir_sum_square(sent, n), n, "lost");
+  /* A byte of the last message's header. */
+  if (n < 2) return;
+  const size_t last = (n - 1) / block * each;
+  message[last] ^= 1;
+  must(weir_cuda_copy(cuda, dm.data, message, bound));
+  must(
+      weir_cuda_decode_series(cuda, by->codec, dm.data, bound, n, &series, by->cr, db.data, false));
+  cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL);
+  get(cuda, back, db, n * sizeof *back);
+  same_floats(back, kept, n, "what a malformed message leaves");
 }
 
-Test(parity_feedback, what_is_lost_goes_elsewhere) {
+Test(parity_feedback, messages_in_a_row_are_equal) {
   OPENED weir_cuda *cuda = open_cuda(N, 0);
   weir_rng rng = weir_rng_of(62);
   FREED float *const x = array(N, sizeof *x);
   for (size_t s = 0; s < SIZES; s++)
     for (size_t k = 0; k < ENCODERS; k++) {
       fill_shape(&rng, (int)((s + k) % SHAPES), x, sizes[s]);
-      check_off(cuda, &encoders[k], x, sizes[s], 4 * (k % 4));
+      check_series(cuda, &encoders[k], x, sizes[s], (size_t)4096 << (s + k) % 3, 4 * (k % 4));
     }
 }
 

@@ -241,8 +241,10 @@ Test(parity_passes, contexts_refuse_what_they_cannot_do) {
   cr_assert_eq(weir_cuda_reserve(cuda, (size_t)UINT32_MAX + 1, 1), WEIR_E_INVALID);
   must(weir_cuda_reserve(cuda, 100, 10));
   must(weir_cuda_reserve(cuda, 50, 20)); /* grows to 20 of 100 */
+  const float zeros[100] = {0};
   float *x = NULL;
-  must(weir_cuda_alloc(cuda, 100 * sizeof *x, (void **)&x));
+  must(weir_cuda_alloc(cuda, sizeof zeros, (void **)&x));
+  must(weir_cuda_copy(cuda, x, zeros, sizeof zeros));
   must(weir_cuda_ef_accumulate(cuda, x, x, x, 100, NULL));
   cr_assert_eq(weir_cuda_ef_accumulate(cuda, x, x, x, 101, NULL), WEIR_E_STATE);
   cr_assert_eq(weir_cuda_topk(cuda, x, 100, 21, NULL, NULL), WEIR_E_STATE);
