@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 
 #include "collectives/compressed.h"
-#include "collectives/transports/tcp_memory.h"
+#include "collectives/transports/tcp.h"
 #include "ranks.h"
 
 #include "random_ops.h"
@@ -189,15 +189,15 @@ static weir_status lacking_body(weir_transport *t, void *user) {
   (void)getrlimit(RLIMIT_NOFILE, &files);
   const struct rlimit none = {(rlim_t)next, files.rlim_max};
   if (t->rank == l->victim) (void)setrlimit(RLIMIT_NOFILE, &none);
-  weir_status status = weir_transport_tcp_share(t, machine, TIMEOUT_S);
+  weir_status status = weir_transport_share(t, machine, TIMEOUT_S);
   (void)setrlimit(RLIMIT_NOFILE, &files);
   if (status != WEIR_OK) return status;
   tcp *self = (tcp *)t;
   /* All go by one name; but the machine of the victim has no memory. */
-  if (strcmp(t->ops->name, "mixed") != 0 || (self->memory == NULL) != apart ||
-      (self->segment == NULL) != apart || group_descriptors() != before)
+  if (strcmp(t->ops->name, "mixed") != 0 || (self->shared.memory == NULL) != apart ||
+      (self->shared.segment == NULL) != apart || group_descriptors() != before)
     return weir_fail(WEIR_E_INTERNAL, "rank %d: %s, %p, %d descriptors of %d", t->rank,
-                     t->ops->name, (void *)self->memory, group_descriptors(), before);
+                     t->ops->name, (void *)self->shared.memory, group_descriptors(), before);
   return group_talk(t, NULL);
 }
 
@@ -212,7 +212,7 @@ static weir_status alone_body(weir_transport *t, void *user) {
   (void)user;
   const int apart[] = {2, 1, 0};
   const uint64_t before = t->bytes_sent;
-  const weir_status status = weir_transport_tcp_share(t, apart, TIMEOUT_S);
+  const weir_status status = weir_transport_share(t, apart, TIMEOUT_S);
   if (status != WEIR_OK) return status;
   if (strcmp(t->ops->name, "tcp") != 0 || t->bytes_sent != before)
     return weir_fail(WEIR_E_INTERNAL, "%s, %d bytes", t->ops->name, (int)(t->bytes_sent - before));
@@ -226,7 +226,7 @@ static weir_status ended_body(weir_transport *t, void *user) {
   (void)user;
   static const int machine[] = {0, 0, 1, 1};
   if (t->rank == 3) return WEIR_OK;
-  return weir_transport_tcp_share(t, machine, 3.0);
+  return weir_transport_share(t, machine, 3.0);
 }
 
 Test(mixed, a_rank_that_ends_before_it_shares_is_named) {
@@ -273,7 +273,7 @@ Test(mixed, what_was_sent_before_the_end_arrives) { group_passes(GROUP_MIXED, 2,
 static weir_status spoilt_body(weir_transport *t, void *user) {
   const bool of_reader = *(const bool *)user;
   static unsigned char data[1000];
-  const tcp_memory *m = ((tcp *)t)->peer[1 - t->rank].memory;
+  const weir_memory *m = ((tcp *)t)->peer[1 - t->rank].memory;
   const weir_send send = {1 - t->rank, data, sizeof data, 0};
   weir_recv recv = {1 - t->rank, data, sizeof data, 0, 0};
   const double deadline_s = weir_now_s() + TIMEOUT_S;
