@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "base/base.h"
+
 /* At most so much of a ring is moved before the other side sees it, and copies the one piece while this
  * one copies the next. */
 #define PIECES 4
@@ -91,6 +93,13 @@ ssize_t weir_memory_recv(weir_memory *m, const struct iovec *piece, size_t piece
     i++;
   }
   return moved(m, got, can, ended);
+}
+
+weir_status weir_memory_spoilt(int peer, uint64_t step) {
+  return weir_fail(
+      WEIR_E_PROTOCOL,
+      "a message of rank %d was damaged on its way: it is in a ring that is spoilt (step %llu)",
+      peer, (unsigned long long)step);
 }
 
 bool weir_memory_ready(const weir_memory *m, bool in, bool out) {

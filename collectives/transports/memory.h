@@ -64,5 +64,44 @@ bool weir_memory_ready(const weir_memory *m, bool in, bool out);
 bool weir_memory_doze(weir_memory *m, bool in, bool out);
 /* And afterwards; rung: poll has told of the bell. */
 void weir_memory_wake(weir_memory *m, bool rung);
+/* What to say of a ring that is spoilt; the group is to end for it. */
+weir_status weir_memory_spoilt(int peer, uint64_t step);
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+/* How far the messages to and from a rank are. */
+typedef struct weir_memory_progress {
+  size_t send_at;   /* message being sent; == sends: none left */
+  size_t sent;      /* bytes of it, frame included */
+  size_t recv_at;   /* message being received; == recvs: none left */
+  size_t received;  /* bytes of it, frame included */
+  weir_frame frame; /* of that one */
+} weir_memory_progress;
+
+/* Those of a transfer's messages that travel in memory. */
+typedef struct weir_memory_call {
+  const weir_transport *t;
+  const weir_machine_memory *shared;
+  const weir_tag *tag;
+  const weir_send *send;
+  size_t sends;
+  weir_recv *recv;
+  size_t recvs;
+  weir_memory_progress *progress; /* of each rank; the transport's */
+  int *active;                    /* room for each rank; the transport's */
+  int peers;                      /* in active[] */
+  size_t open;                    /* messages that are not complete */
+  int culprit;                    /* of what weir_memory_turn found to be wrong */
+} weir_memory_call;
+
+/* Do messages to and from that rank travel in memory? */
+bool weir_memory_reaches(const weir_machine_memory *shared, int rank);
+/* With what stands before progress set. */
+void weir_memory_begin(weir_memory_call *call);
+/* Move whatever can be moved; *moved is set where something was.  No byte of a message whose frame is
+ * not what is due gets to its place. */
+weir_status weir_memory_turn(weir_memory_call *call, bool *moved);
+/* A rank that a message is due from, else one that a message is due to; -1: none. */
+int weir_memory_waits_for(const weir_memory_call *call);
 
 #endif

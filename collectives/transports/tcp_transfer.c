@@ -154,12 +154,15 @@ static ssize_t receive_some(tcp_peer *p, struct iovec *piece, size_t pieces) {
 /* The bytes that come are not those of a cipher, or of a ring. */
 static weir_status blame_bytes(tcp_call *x, int way) {
   const int peer = tcp_call_rank(x, way);
-  const bool ring = x->self->peer[way].memory != NULL;
-  return tcp_blame_frame(
-      x->self, peer,
-      weir_fail(WEIR_E_PROTOCOL, "a message of rank %d was damaged on its way: it %s (step %llu)",
-                peer, ring ? "is in a ring that is spoilt" : "cannot be decrypted",
-                (unsigned long long)x->tag->step));
+  const unsigned long long step = x->tag->step;
+  const weir_status status =
+      x->self->peer[way].memory != NULL
+          ? weir_memory_spoilt(peer, step)
+          : weir_fail(WEIR_E_PROTOCOL,
+                      "a message of rank %d was damaged on its way: it cannot be decrypted (step "
+                      "%llu)",
+                      peer, step);
+  return tcp_blame_frame(x->self, peer, status);
 }
 
 static weir_status push(tcp_call *x, int way) {
