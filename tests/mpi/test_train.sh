@@ -59,6 +59,9 @@ grep -q 'the 3 ranks of this machine share memory; to the 1 others over mpi' "$f
 on abcd apart auto fixed:none:1:dense-ring || fail "a rank a machine"
 grep -q '^network mpi,' "$folder/apart.log" || fail "a rank a machine: $(grep '^network' "$folder/apart.log")"
 echo "ok: machines"
+on a alone auto fixed:none:1:dense-ring || fail "one rank"
+grep -q '^network inproc,' "$folder/alone.log" || fail "one rank: $(grep '^network' "$folder/alone.log")"
+echo "ok: one rank"
 
 # The adaptive policy measures over MPI and decides; all ranks end alike.
 on aabb adaptive auto weir || fail "policy weir"

@@ -141,6 +141,16 @@ static weir_status alone_body(weir_transport *t, void *user) {
 
 Test(mixed, ranks_that_are_alone_say_nothing) { group_passes(GROUP_TCP, 3, alone_body, NULL); }
 
+Test(mixed, other_transports_share_nothing) {
+  weir_transport *t = NULL;
+  const int machine = 0;
+  cr_assert_eq(weir_transport_inproc(&t, "shares nothing", 0, 1, TIMEOUT_S), WEIR_OK);
+  cr_assert_eq(weir_transport_share(t, &machine, TIMEOUT_S), WEIR_E_UNSUPPORTED);
+  cr_assert_not_null(strstr(weir_last_error(), "ranks over inproc cannot share memory"), "%s",
+                     weir_last_error());
+  t->ops->destroy(t);
+}
+
 /* One has ended before: the others are told by name, in time. */
 static weir_status ended_body(weir_transport *t, void *user) {
   (void)user;
