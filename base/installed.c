@@ -12,10 +12,11 @@
 #error "the build says how folders of an installation lie to each other"
 #endif
 
-/* From the folder of libraries, then from that of programs. */
-static const char *const folders[][2] = {
-    [WEIR_INSTALLED_MODULE] = {".", WEIR_LIB_FROM_BIN},
-    [WEIR_INSTALLED_PROGRAM] = {WEIR_LIBEXEC_FROM_LIB "/weir", WEIR_LIBEXEC_FROM_BIN "/weir"},
+/* From the folder of libraries, from that of programs, and from libexec/weir. */
+enum { FROM = 3 };
+static const char *const folders[][FROM] = {
+    [WEIR_INSTALLED_MODULE] = {".", WEIR_LIB_FROM_BIN, "../" WEIR_LIB_FROM_LIBEXEC},
+    [WEIR_INSTALLED_PROGRAM] = {WEIR_LIBEXEC_FROM_LIB "/weir", WEIR_LIBEXEC_FROM_BIN "/weir", "."},
 };
 
 /* The folder of the file that this code was loaded from, without links.  A relative name would mean
@@ -37,7 +38,7 @@ static bool own_folder(char folder[PATH_MAX]) {
 bool weir_installed_find(weir_installed_kind kind, const char *file, char *path, size_t room) {
   char folder[PATH_MAX];
   if (!own_folder(folder)) return false;
-  for (size_t i = 0; i < 2; i++) {
+  for (size_t i = 0; i < FROM; i++) {
     const int length = snprintf(path, room, "%s/%s/%s", folder, folders[kind][i], file);
     if (length > 0 && (size_t)length < room && access(path, F_OK) == 0) return true;
   }

@@ -239,7 +239,7 @@ static int run_all(bench_plan *p, contender *all, int count, gboolean json) {
 /* --- the command line ----------------------------------------------------------------------- */
 
 typedef struct arguments {
-  char *collective, *transport, *algorithm, *sizes, *format, *peers, *mpi_rank;
+  char *collective, *transport, *algorithm, *sizes, *format, *peers, *mpi_rank, *own_rank;
   int ranks, per_machine, repeats, best, bits;
   double mbit_s, latency_ms;
   gboolean json;
@@ -278,10 +278,12 @@ static int parse_contenders(const arguments *a, const bench_plan *p, contender *
   g_auto(GStrv) peers = g_strsplit(a->peers, ",", -1);
   *count = 0;
   if (!*transports || g_strv_length(transports) > 3)
-    return refuse("transport", a->transport, "up to three of tcp, mixed, tls and shm");
+    return refuse("transport", a->transport,
+                  "up to three of tcp, mixed, tls, shm, mpi and shm+mpi");
   for (char **t = transports; *t; t++)
     if (!weir_bench_contender_own(&all[(*count)++], *t))
-      return refuse("transport", a->transport, "up to three of tcp, mixed, tls and shm");
+      return refuse("transport", a->transport,
+                    "up to three of tcp, mixed, tls, shm, mpi and shm+mpi");
   if (*peers && (p->kind != BENCH_ALLREDUCE || p->format != WEIR_VALUE_FP32))
     return refuse("peers", a->peers, "--collective all-reduce and --format fp32 with it");
   for (char **peer = peers; *peer; peer++) {
@@ -348,7 +350,8 @@ static int parse(const arguments *a, bench_plan *p) {
     return WEIR_EXIT_USAGE;
   }
   if (!(p->mbit_s >= 0 && p->mbit_s <= 1e5) ||
-      (p->mbit_s > 0 && (*a->peers || strstr(a->transport, "shm")))) {
+      (p->mbit_s > 0 &&
+       (*a->peers || strstr(a->transport, "shm") || strstr(a->transport, "mpi")))) {
     fprintf(stderr,
             "weir bench collectives: expected --mbit-s from 0 to 100000, and with it --transport "
             "tcp, mixed and tls, or some of them, and no --peers\n");
@@ -356,11 +359,11 @@ static int parse(const arguments *a, bench_plan *p) {
   }
   p->per_machine = a->per_machine;
   if (p->per_machine < 1 || p->per_machine > a->ranks ||
-      (p->per_machine == 1 && strstr(a->transport, "mixed"))) {
+      (p->per_machine == 1 && (strstr(a->transport, "mixed") || strstr(a->transport, "shm+mpi")))) {
     fprintf(
         stderr,
         "weir bench collectives: expected --per-machine 1 to the number of ranks, and at least 2 "
-        "with --transport mixed\n");
+        "with --transport mixed or shm+mpi\n");
     return WEIR_EXIT_USAGE;
   }
   if (p->ranks < 2 || p->ranks > RANKS_MAX || p->repeats < 1 || p->repeats > REPEATS_MAX ||
@@ -392,7 +395,9 @@ int main(int argc, char **argv) {
       {"collective", 0, 0, G_OPTION_ARG_STRING, &a.collective,
        "default: all-reduce; compressed: an all-reduce of qsgd's messages", "NAME"},
       {"transport", 0, 0, G_OPTION_ARG_STRING, &a.transport,
-       "tcp, mixed (memory inside of machines), tls (tcp, encrypted), shm (default: tcp,shm)",
+       "tcp, mixed (memory inside of machines), tls (tcp, encrypted), shm, mpi, shm+mpi (memory "
+       "inside "
+       "of machines) (default: tcp,shm)",
        "LIST"},
       {"algorithm", 0, 0, G_OPTION_ARG_STRING, &a.algorithm, "rows (default: all)", "LIST"},
       {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "processes (default 4)", "N"},
@@ -406,8 +411,10 @@ int main(int argc, char **argv) {
       {"peers", 0, 0, G_OPTION_ARG_STRING, &a.peers, "openmpi, openmpi-spin, gloo: in the same run",
        "LIST"},
       {"mpi-rank", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_STRING, &a.mpi_rank, "", ""},
+      {"own-rank", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_STRING, &a.own_rank, "", ""},
       {"mbit-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.mbit_s,
-       "a link of this rate for every machine, in network namespaces; not for shm", "RATE"},
+       "a link of this rate for every machine, in network namespaces; for tcp, mixed and tls",
+       "RATE"},
       {"latency-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.latency_ms,
        "with --mbit-s: one way, where the kernel has netem (0)", "MS"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
@@ -423,6 +430,8 @@ int main(int argc, char **argv) {
   const gboolean parsed = cli_parse(&help, entries, &argc, &argv);
   if (parsed && a.mpi_rank) {
     code = weir_bench_mpi_rank(a.mpi_rank);
+  } else if (parsed && a.own_rank) {
+    code = weir_bench_own_rank(a.own_rank);
   } else if (parsed) {
     if (!a.peers) a.peers = g_strdup("");
     if (!a.collective) a.collective = g_strdup("all-reduce");

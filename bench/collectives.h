@@ -4,7 +4,8 @@
  *   collectives_contest.c  contenders take turns: every row of every contender at every size
  *   collectives_worker.c   one rank of a contender, which does what it is told
  *   collectives_ranks.c    ranks of Weir's own transports
- *   collectives_mpi.c      ranks that mpirun starts: Open MPI's own all-reduce
+ *   collectives_mpirun.c   has mpirun start ranks
+ *   collectives_mpi.c      such ranks: Open MPI's own all-reduce
  *   collectives_gloo.c     ranks of torch.distributed
  *
  * With --mbit-s every rank, or every machine of --per-machine ranks, has a network namespace and a link
@@ -75,8 +76,9 @@ typedef struct bench_cell {
 } bench_cell;
 
 typedef struct contender {
-  const char *name; /* "shm", "openmpi-tcp", ... */
-  gboolean peer;    /* none of Weir's: when it is missing, the others go on */
+  const char *name;  /* "shm", "openmpi-tcp", ... */
+  gboolean peer;     /* none of Weir's: when it is missing, the others go on */
+  gboolean launched; /* by mpirun, which is its one process */
   const char *(*row_name)(bench_kind kind, guint32 row);
   /* Is this one of its rows, for this plan? */
   gboolean (*has_row)(const struct contender *c, const bench_plan *p, guint32 row);
@@ -93,8 +95,9 @@ typedef struct contender {
   bench_cell *cells; /* [row * sizes + size] */
 } contender;
 
-/* One of Weir's transports: "shm", "tcp", "tls", which is tcp with a secret, or "mixed".  FALSE: none. */
-enum { BENCH_SHM, BENCH_TCP, BENCH_TLS, BENCH_MIXED };
+/* One of Weir's transports: "shm", "tcp", "tls", which is tcp with a secret, "mixed", "mpi" or "shm+mpi".
+ * FALSE: none. */
+enum { BENCH_SHM, BENCH_TCP, BENCH_TLS, BENCH_MIXED, BENCH_MPI, BENCH_BOTH };
 gboolean weir_bench_contender_own(contender *c, const char *name);
 enum { BENCH_MPI_SHM, BENCH_MPI_SHM_SPIN, BENCH_MPI_TCP, BENCH_MPI_TCP_SPIN, BENCH_MPI_SETTINGS };
 void weir_bench_contender_mpi(contender *c, int setting);
@@ -106,6 +109,10 @@ double weir_bench_median(const bench_plan *p, const bench_cell *c);
 gboolean weir_bench_free_port(char *where, gsize room);
 /* Start a program that nothing is read from and that is not heard. */
 gboolean weir_bench_spawn(contender *c, char **argv);
+/* Have mpirun, with these options of its own beside the number of ranks, start this program with an
+ * option and what it is set to, once a rank. */
+gboolean weir_bench_mpirun(contender *c, int ranks, const char *options, const char *option,
+                           const char *value);
 
 /* --- one rank ------------------------------------------------------------------------------- */
 
@@ -130,7 +137,9 @@ int weir_bench_serve(bench_rank *r, const char *path, int number);
 /* Connect only to say why this rank cannot take part. */
 void weir_bench_excuse(const char *path, int number, int rank, const char *why);
 
-/* What mpirun starts: this program with --mpi-rank PATH,CONTENDER,MOST. */
+/* What mpirun starts: this program with --mpi-rank PATH,CONTENDER,MOST, or for Weir's own transports
+ * with --own-rank and what weir_bench_contender_own makes of the plan. */
 int weir_bench_mpi_rank(const char *text);
+int weir_bench_own_rank(const char *text);
 
 #endif

@@ -67,7 +67,7 @@ static void dismiss(contender *c, int ranks) {
   while (!all_ended(c) && weir_now_s() < until_s) g_usleep(5000);
   for (int i = 0; i < c->processes; i++) {
     if (c->pid[i] <= 0) continue;
-    (void)kill(c->pid[i], c->peer ? SIGTERM : SIGKILL); /* mpirun ends its ranks */
+    (void)kill(c->pid[i], c->peer || c->launched ? SIGTERM : SIGKILL); /* mpirun ends its ranks */
     (void)waitpid(c->pid[i], NULL, 0);
   }
   c->processes = 0;

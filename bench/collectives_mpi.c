@@ -2,7 +2,6 @@
  * algorithms.  Which one a communicator uses is settled when it is made, from a variable of the
  * tools' interface: so there is one communicator an algorithm. */
 #include <string.h>
-#include <unistd.h>
 
 #include "collectives.h"
 
@@ -87,33 +86,17 @@ int weir_bench_mpi_rank(const char *text) {
   return code;
 }
 
-/* --oversubscribe: there may be more ranks than processors.  Then an idle rank should yield; the
- * other setting is there to be compared with. */
+/* There may be more ranks than processors.  Then an idle rank should yield; the other setting is there
+ * to be compared with. */
 static gboolean start(contender *c, const bench_plan *p, const char *path, int number) {
   const gboolean tcp = c->setting == BENCH_MPI_TCP || c->setting == BENCH_MPI_TCP_SPIN;
   const gboolean spin = c->setting == BENCH_MPI_SHM_SPIN || c->setting == BENCH_MPI_TCP_SPIN;
-  char self[4096];
-  const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-  if (length <= 0) {
-    (void)g_strlcpy(c->absent, "this program's own path is not known", sizeof c->absent);
-    return FALSE;
-  }
-  self[length] = '\0';
-  g_autofree char *command = g_strdup_printf(
-      "mpirun --allow-run-as-root --oversubscribe --bind-to none -n %d --mca pml ob1 --mca btl "
-      "%s,self "
-      "--mca btl_tcp_if_include lo --mca coll_tuned_use_dynamic_rules 1 "
+  g_autofree char *options = g_strdup_printf(
+      "--mca pml ob1 --mca btl %s,self --mca coll_tuned_use_dynamic_rules 1 "
       "--mca coll_tuned_allreduce_algorithm_segmentsize 262144 --mca mpi_yield_when_idle %d",
-      p->ranks, tcp ? "tcp" : "vader", spin ? 0 : 1);
-  g_auto(GStrv) words = g_strsplit(command, " ", -1);
+      tcp ? "tcp" : "vader", spin ? 0 : 1);
   g_autofree char *what = g_strdup_printf("%s,%d,%" G_GSIZE_FORMAT, path, number, p->most);
-  g_autoptr(GPtrArray) argv = g_ptr_array_new();
-  for (char **word = words; *word; word++) g_ptr_array_add(argv, *word);
-  char *rest[] = {self, (char *)(guintptr) "--mpi-rank", what, NULL};
-  for (size_t i = 0; i < G_N_ELEMENTS(rest); i++) g_ptr_array_add(argv, rest[i]);
-  if (weir_bench_spawn(c, (char **)argv->pdata)) return TRUE;
-  (void)g_strlcpy(c->absent, "there is no mpirun (Debian: openmpi-bin)", sizeof c->absent);
-  return FALSE;
+  return weir_bench_mpirun(c, p->ranks, options, "--mpi-rank", what);
 }
 #else
 int weir_bench_mpi_rank(const char *text) {
@@ -135,6 +118,7 @@ void weir_bench_contender_mpi(contender *c, int setting) {
                                                         "openmpi-tcp", "openmpi-tcp-spin"};
   *c = (contender){.name = kinds[setting],
                    .peer = TRUE,
+                   .launched = TRUE,
                    .row_name = row_name,
                    .has_row = has_row,
                    .start = start,

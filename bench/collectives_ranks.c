@@ -1,8 +1,11 @@
-/* Ranks of Weir's own transports: forked, so that nothing of the parent has to be told. */
+/* Ranks of Weir's own transports: forked, so that nothing of the parent has to be told, or started by
+ * mpirun. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <weir/launch.h>
 
 #include "collectives.h"
 #include "collectives/calibrate.h"
@@ -36,6 +39,10 @@ typedef struct weir_rank {
   weir_coder coder; /* of compressed all-reduces */
   guint64 step;
 } weir_rank;
+
+static gboolean over_mpi(const contender *c) {
+  return c->setting == BENCH_MPI || c->setting == BENCH_BOTH;
+}
 
 static gboolean said(weir_rank *w, weir_status status) {
   if (status == WEIR_OK) return TRUE;
@@ -82,7 +89,8 @@ static weir_status find_machines(weir_rank *w, const contender *c, const bench_p
   const int rank = w->base.rank;
   weir_link link;
   weir_status status = weir_comm_find_hosts(w->comm, (guint64)(rank / p->per_machine));
-  if (status == WEIR_OK && c->setting == BENCH_MIXED) status = weir_comm_share_memory(w->comm);
+  if (status == WEIR_OK && (c->setting == BENCH_MIXED || c->setting == BENCH_BOTH))
+    status = weir_comm_share_memory(w->comm);
   if (status != WEIR_OK || p->links == NULL) return status;
   status = weir_calibrate(w->comm, &link);
   if (status == WEIR_OK && rank == 0) *c->link = link;
@@ -97,6 +105,8 @@ static weir_status join_group(weir_rank *w, const contender *c, const bench_plan
   weir_topology_address(r->rank / p->per_machine, own);
   if (c->setting == BENCH_SHM)
     status = weir_transport_shm(&w->transport, c->where, job, r->rank, r->size, BENCH_TIMEOUT_S);
+  else if (over_mpi(c))
+    status = weir_transport_mpi(&w->transport, job, r->rank, r->size, BENCH_TIMEOUT_S);
   else /* any secret does: it is the cipher that is timed; and the loopback needs none */
     status = weir_transport_tcp_open(
         &w->transport,
@@ -138,7 +148,32 @@ static int be_rank(const contender *c, const bench_plan *p, const char *path, in
   return code;
 }
 
+/* What a rank that mpirun starts must know of the plan: numbers, and the path. */
+static gboolean launch(contender *c, const bench_plan *p, const char *path, int number) {
+  g_autofree char *what =
+      g_strdup_printf("%d,%d,%d,%d,%u,%d,%" G_GSIZE_FORMAT ",%s", number, c->setting, (int)p->kind,
+                      (int)p->format, p->bits, p->per_machine, p->most, path);
+  return weir_bench_mpirun(c, p->ranks, "", "--own-rank", what);
+}
+
+int weir_bench_own_rank(const char *text) {
+  weir_launch launch = {.struct_size = sizeof launch};
+  contender c = {.setting = -1};
+  bench_plan p = {.links = NULL};
+  int number = 0, kind = 0, format = 0, at = 0;
+  if (sscanf(text, "%d,%d,%d,%d,%u,%d,%" G_GSIZE_FORMAT ",%n", &number, &c.setting, &kind, &format,
+             &p.bits, &p.per_machine, &p.most, &at) != 7 ||
+      at == 0 || !over_mpi(&c) || p.per_machine < 1 || kind < 0 || kind >= BENCH_KINDS ||
+      weir_launch_read(&launch) != WEIR_OK)
+    return 2;
+  p.kind = (bench_kind)kind;
+  p.format = (weir_value_format)format;
+  p.ranks = launch.world_size;
+  return be_rank(&c, &p, text + at, number, launch.rank, 1);
+}
+
 static gboolean start(contender *c, const bench_plan *p, const char *path, int number) {
+  if (c->launched) return launch(c, p, path, number);
   const guint64 job = (guint64)getpid();
   (void)g_snprintf(c->where, sizeof c->where, "bench-%d", (int)getpid());
   if (p->links) {
@@ -169,7 +204,7 @@ static gboolean start(contender *c, const bench_plan *p, const char *path, int n
 static gboolean has_row(const contender *c, const bench_plan *p, guint32 row) {
   if (!p->algorithm[row] || !weir_bench_row_name(p->kind, row)) return FALSE;
   const gboolean native = p->kind == BENCH_ALLREDUCE && row == WEIR_ALLREDUCE_NATIVE;
-  return !native || (c->setting == BENCH_SHM && p->format == WEIR_VALUE_FP32);
+  return !native || ((c->setting == BENCH_SHM || over_mpi(c)) && p->format == WEIR_VALUE_FP32);
 }
 
 static void prepare(contender *c, const char *name, int setting) {
@@ -178,10 +213,12 @@ static void prepare(contender *c, const char *name, int setting) {
                    .has_row = has_row,
                    .start = start,
                    .setting = setting};
+  c->launched = over_mpi(c);
 }
 
 gboolean weir_bench_contender_own(contender *c, const char *name) {
-  static const char *const names[] = {"shm", "tcp", "tls", "mixed"}; /* by BENCH_SHM and so on */
+  static const char *const names[] = {"shm",   "tcp", "tls",
+                                      "mixed", "mpi", "shm+mpi"}; /* by BENCH_SHM and so on */
   for (int setting = 0; setting < (int)G_N_ELEMENTS(names); setting++)
     if (strcmp(name, names[setting]) == 0) {
       prepare(c, names[setting], setting);

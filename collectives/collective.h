@@ -43,7 +43,7 @@ uint64_t weir_host_identity(const char *override);
  * algorithms see the grouping; before, every rank counts as a machine of its own. */
 weir_status weir_comm_find_hosts(weir_comm *comm, uint64_t identity);
 /* Over TCP: ranks that it has found to share a machine exchange messages through memory from now on
- * (weir_transport_tcp_share). */
+ * (weir_transport_share). */
 weir_status weir_comm_share_memory(weir_comm *comm);
 int weir_comm_hosts(const weir_comm *comm);
 /* Has every machine as many ranks as the others, and more than one? */

@@ -80,7 +80,7 @@ done:
 }
 
 weir_status weir_comm_share_memory(weir_comm *comm) {
-  return weir_transport_tcp_share(comm->transport, comm->hosts.of, comm->timeout_s);
+  return weir_transport_share(comm->transport, comm->hosts.of, comm->timeout_s);
 }
 
 int weir_comm_hosts(const weir_comm *comm) { return comm->hosts.count; }

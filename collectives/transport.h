@@ -61,6 +61,7 @@ typedef struct weir_places {
 } weir_places;
 
 typedef struct weir_transport weir_transport;
+typedef struct weir_machine_memory weir_machine_memory; /* transports/memory.h */
 
 typedef struct weir_transport_ops {
   const char *name;
@@ -114,6 +115,12 @@ typedef struct weir_transport_ops {
   weir_status (*grow)(weir_transport *t, double timeout_s, weir_transport **out);
   /* At which port of its address a rank hears those who want to join. */
   int (*port)(weir_transport *t, int rank);
+  /* Of weir_transport_share: messages to ranks with memory in *shared travel there from now on, and the
+   * transport goes by its other name.  Takes what it keeps out of *shared.  NULL: it can do no such
+   * thing. */
+  void (*take_memory)(weir_transport *t, weir_machine_memory *shared);
+  /* How many connections each two ranks have; NULL: one. */
+  int (*streams)(const weir_transport *t);
 } weir_transport_ops;
 
 struct weir_transport {
@@ -199,13 +206,6 @@ weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options
  * was no place.  WEIR_E_MISMATCH: the group has refused this rank. */
 weir_status weir_transport_tcp_join(weir_transport **out, const weir_tcp_options *options,
                                     double wait_s, int *members);
-/* Ranks of one machine exchange messages through memory that they share from now on, all others over
- * TCP as before; machine[t->size] is the machine of each rank, by any numbers, and the same on all.
- * Collective, on a TCP transport that has it not yet and is idle; a group that others are made of by
- * shrink or grow is to be asked anew.  The transport then goes by the name "mixed", on all ranks alike, unless
- * no machine has several ranks which could open what one of them has made (Linux's memfd, of at most
- * 32 MiB and 4 KiB a pair): that is no failure, and the log says why. */
-weir_status weir_transport_tcp_share(weir_transport *t, const int *machine, double timeout_s);
 /* How many may join at once; and not more than there are. */
 #define WEIR_JOIN_MOST 32
 /* The same over one stream. */
@@ -217,6 +217,15 @@ weir_status weir_transport_tcp_secret(weir_transport **out, const char *rendezvo
 weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
                                const char *bind_address, uint64_t job_id, int rank, int size,
                                double timeout_s);
+
+/* Ranks of one machine exchange messages through memory that they share from now on, all others as
+ * before, over TCP or MPI; machine[t->size] is the machine of each rank, by any numbers, and the same
+ * on all.  Collective, on a transport that has it not yet and is idle; a group that others are made of
+ * by shrink or grow is to be asked anew.  The transport then goes by the name "mixed" (TCP) or
+ * "shm+mpi", on all ranks alike, unless no machine has several ranks which could open what one of them
+ * has made (Linux's memfd, of at most 32 MiB and 4 KiB a pair): that is no failure, and the log says
+ * why.  WEIR_E_UNSUPPORTED: this transport cannot. */
+weir_status weir_transport_share(weir_transport *t, const int *machine, double timeout_s);
 
 /* Some ranks of a group as a group of their own: member[i] is the parent's rank of rank i, without
  * repetition, in the same order on all members, the caller's own among them.  The parent is

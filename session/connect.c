@@ -102,17 +102,18 @@ weir_status weir_session_find_hosts(weir_session *session) {
 weir_status weir_session_connect(weir_session *session) {
   const weir_options *options = &session->options;
   const char *name = options->transport;
-  char alone[64];
+  char own[64];
   weir_status status;
-  session->shares = weir_options_share(options);
-  if (options->world_size == 1 && options->max_ranks == 0) {
+  const bool alone = options->world_size == 1 && options->max_ranks == 0;
+  session->shares = !alone && weir_options_share(options);
+  if (alone) {
     /* A group of one needs no meeting place; its name is its own. */
-    (void)snprintf(alone, sizeof alone, "weir alone %p", (void *)session);
-    status = weir_transport_inproc(&session->transport, alone, 0, 1, options->timeout_s);
+    (void)snprintf(own, sizeof own, "weir alone %p", (void *)session);
+    status = weir_transport_inproc(&session->transport, own, 0, 1, options->timeout_s);
   } else if (strcmp(name, "inproc") == 0) {
     status = weir_transport_inproc(&session->transport, options->rendezvous, options->rank,
                                    options->world_size, options->timeout_s);
-  } else if (strcmp(name, "mpi") == 0) {
+  } else if (weir_options_over_mpi(options)) {
     status = weir_transport_mpi(&session->transport, options->job_id, options->rank,
                                 options->world_size, options->timeout_s);
   } else if (strcmp(name, "nccl") == 0) {

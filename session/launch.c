@@ -195,11 +195,10 @@ weir_status weir_options_from_environment(weir_options *options, weir_launch *la
   options->world_size = launch->world_size;
   if (options->job_id == 0) options->job_id = launch->job_id;
   if (options->transport == NULL || strcmp(options->transport, "auto") == 0)
-    options->transport = by_mpi && weir_transport_has_mpi() ? "mpi" : "auto";
+    options->transport = by_mpi && weir_transport_has_mpi() ? "shm+mpi" : "auto";
   if (options->rendezvous == NULL && launch->rendezvous[0] != '\0')
     options->rendezvous = launch->rendezvous;
-  if (options->world_size > 1 && options->rendezvous == NULL &&
-      strcmp(options->transport, "mpi") != 0)
+  if (options->world_size > 1 && options->rendezvous == NULL && !weir_options_over_mpi(options))
     return weir_fail(
         WEIR_E_INVALID,
         "%s does not tell where rank 0 is: set WEIR_RENDEZVOUS=HOST:PORT, or MASTER_ADDR "

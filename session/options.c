@@ -53,11 +53,19 @@ static weir_status check_device(const weir_options *options) {
 }
 
 static bool over_tcp(const weir_options *options) {
-  return strcmp(options->transport, "tcp") == 0 || weir_options_share(options);
+  return strcmp(options->transport, "tcp") == 0 ||
+         (weir_options_share(options) && !weir_options_over_mpi(options));
+}
+
+bool weir_options_over_mpi(const weir_options *options) {
+  return strcmp(options->transport, "mpi") == 0 || strcmp(options->transport, "shm+mpi") == 0;
 }
 
 bool weir_options_share(const weir_options *options) {
-  return strcmp(options->transport, "mixed") == 0 || strcmp(options->transport, "auto") == 0;
+  static const char *const sharing[] = {"mixed", "auto", "shm+mpi"};
+  for (size_t i = 0; i < sizeof sharing / sizeof *sharing; i++)
+    if (strcmp(options->transport, sharing[i]) == 0) return true;
+  return false;
 }
 
 static weir_status check_max_ranks(const weir_options *options) {
@@ -108,7 +116,8 @@ static const struct {
                   {"shm", "a group name"},
                   {"inproc", "a group name"},
                   {"nccl", "\"HOST:PORT\" of rank 0"},
-                  {"mpi", NULL}};
+                  {"mpi", NULL},
+                  {"shm+mpi", NULL}};
 
 weir_status weir_options_check(const weir_options *options) {
   if (options->world_size < 1)
@@ -125,11 +134,11 @@ weir_status weir_options_check(const weir_options *options) {
       place = transports[i].rendezvous;
     }
   if (!known)
-    return weir_fail(
-        WEIR_E_INVALID,
-        "transport is \"%s\"; \"tcp\", \"mixed\", \"shm\", \"auto\", \"mpi\", \"nccl\" "
-        "and \"inproc\" are known",
-        transport);
+    return weir_fail(WEIR_E_INVALID,
+                     "transport is \"%s\"; \"tcp\", \"mixed\", \"shm\", \"auto\", \"mpi\", "
+                     "\"shm+mpi\", \"nccl\" "
+                     "and \"inproc\" are known",
+                     transport);
   const bool met = options->rendezvous != NULL && options->rendezvous[0] != 0;
   if (options->world_size > 1 && place != NULL && !met)
     return weir_fail(WEIR_E_INVALID, "%d ranks need a rendezvous (%s)", options->world_size, place);

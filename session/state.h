@@ -187,7 +187,9 @@ weir_status weir_session_check(const weir_session *session);
 /* The options of a caller, whose header may be older, as this library has them. */
 weir_status weir_options_take(weir_options *current, const weir_options *callers);
 weir_status weir_options_check(const weir_options *options);
-/* May its ranks share memory where they share a machine, and go over TCP otherwise? */
+/* Is its group an MPI job? */
+bool weir_options_over_mpi(const weir_options *options);
+/* Do its ranks share memory where they share a machine, and can? */
 bool weir_options_share(const weir_options *options);
 
 /* The job's secret, if there is one anywhere; and away with it.  Is its text to stay plain, and has

@@ -27,6 +27,15 @@ static void mpt_abort(weir_transport *t, int culprit) {
   if (self->ended.reason == WEIR_OK) self->ended = (weir_end){WEIR_E_PEER, culprit, t->rank};
 }
 
+static void mpt_take_memory(weir_transport *t, weir_machine_memory *shared) {
+  mpt *self = (mpt *)t;
+  self->shared = *shared;
+  *shared = (weir_machine_memory){0};
+  self->ops = *t->ops;
+  self->ops.name = "shm+mpi";
+  t->ops = &self->ops;
+}
+
 /* MPI may still read from the stages of sends that could not be cancelled, and still knows the
  * communicator: they stay, reachable, until the process ends. */
 typedef struct leftover {
@@ -53,6 +62,8 @@ static void release(mpt *self) {
   free(self->status);
   free(self->index);
   free(self->request);
+  free(self->active);
+  free(self->progress);
   free(self->peer);
   free(self);
 }
@@ -68,6 +79,7 @@ static void mpt_destroy(weir_transport *t) {
   mpt *self = (mpt *)t;
   if (!self) return;
   int over = 0;
+  weir_machine_memory_close(&self->shared);
   if (MPI_Finalized(&over) != MPI_SUCCESS || over) {
     leave_behind(self); /* the trainer ended MPI first: nothing of it may be called */
     return;
@@ -93,6 +105,7 @@ static const weir_transport_ops mpt_ops = {
     .abort = mpt_abort,
     .destroy = mpt_destroy,
     .allreduce = mpt_allreduce,
+    .take_memory = mpt_take_memory,
 };
 
 /* --- joining --------------------------------------------------------------------------------- */
@@ -175,9 +188,11 @@ weir_status mpt_open(weir_transport **out, uint64_t job_id, int rank, int size, 
   self->comm = MPI_COMM_NULL;
   self->waiting_on = -1;
   self->peer = calloc((size_t)size, sizeof *self->peer);
+  self->progress = calloc((size_t)size, sizeof *self->progress);
+  self->active = calloc((size_t)size, sizeof *self->active);
   self->request = malloc(sizeof(MPI_Request));
   self->status = malloc(sizeof(MPI_Status));
-  if (!self->peer || !self->request || !self->status)
+  if (!self->peer || !self->progress || !self->active || !self->request || !self->status)
     status = weir_fail(WEIR_E_NOMEM, "no memory for a group of %d ranks", size);
   if (status == WEIR_OK) status = join(self, job_id, timeout_s, weir_now_s() + timeout_s);
   if (status != WEIR_OK) {

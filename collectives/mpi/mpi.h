@@ -13,6 +13,9 @@
  * and no length can surprise MPI.  The head exists so that the body's rate can be told from its
  * latency.
  *
+ * Messages to ranks that share memory travel there instead (collectives/transports/memory.h), and a
+ * transfer looks there and at MPI's messages by turns; control messages go over MPI for all.
+ *
  * Nothing but the calls made here moves MPI's messages (Open MPI 4.1 has no progress of its own),
  * so a rank answers control messages only while it is in a transfer. */
 #ifndef WEIR_COLLECTIVES_MPI_H
@@ -21,6 +24,7 @@
 #include <mpi.h>
 
 #include "collectives/transports/common.h"
+#include "collectives/transports/memory.h"
 
 #define MPT_VERSION 1
 #define MPT_MAGIC UINT32_C(0x57504d31)
@@ -29,22 +33,10 @@ enum { MPT_TAG_FRAME = 1, MPT_TAG_HEAD = 2, MPT_TAG_BODY = 3, MPT_TAG_CONTROL = 
 
 /* --- frames --------------------------------------------------------------------------------- */
 
-typedef struct mpt_frame {
-  uint32_t magic;
-  uint16_t version;
-  uint16_t from; /* rank */
-  uint64_t plan;
-  uint64_t step;
-  uint32_t op;
-  uint32_t hop;
-  uint64_t length; /* of the payload */
-} mpt_frame;
-_Static_assert(sizeof(mpt_frame) == 40, "the frame header has no padding");
-
 /* Header and payload in one piece, within the eager limit of Open MPI's shared memory (4 KiB). */
 #define MPT_INLINE ((size_t)3840)
 typedef struct mpt_stage {
-  mpt_frame frame;
+  weir_frame frame;
   unsigned char payload[MPT_INLINE];
 } mpt_stage;
 
@@ -90,6 +82,10 @@ typedef struct mpt_message {
 
 typedef struct mpt {
   weir_transport base;
+  weir_transport_ops ops;     /* those of base, once some of its ranks share memory */
+  weir_machine_memory shared; /* with the ranks of this machine, whose messages then travel there */
+  weir_memory_progress *progress;
+  int *active; /* size entries, as progress */
   MPI_Comm comm;
   MPI_Datatype block;
   mpt_peer *peer; /* size entries */

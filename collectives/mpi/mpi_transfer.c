@@ -1,4 +1,5 @@
-/* Moving messages: all of MPI's requests of a call are tested together until none is left. */
+/* Moving messages: all of MPI's requests of a call are tested together until none is left, and what is
+ * in memory is moved in between. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,6 +7,9 @@
 #include "collectives/mpi/mpi.h"
 
 #define CLOCK_EVERY 64 /* polls that found something, between two readings of the clock */
+/* With all of a call's messages in memory MPI is looked at now and then: for control messages, and
+ * because what it has taken of earlier calls may still be on its way. */
+#define MPI_EVERY 8
 
 typedef struct transfer {
   mpt *self;
@@ -14,13 +18,22 @@ typedef struct transfer {
   size_t sends;
   weir_recv *recv;
   size_t recvs;
-  size_t open; /* messages not complete */
+  size_t open;             /* messages over MPI not complete */
+  weir_memory_call inside; /* those in memory */
   unsigned polls;
 } transfer;
 
 /* Where message m's requests are; receives come first, then sends. */
 static MPI_Request *request_of(const transfer *x, size_t m, int part) {
   return &x->self->request[1 + m * MPT_PARTS + (size_t)part];
+}
+
+static int peer_of(const transfer *x, size_t m) {
+  return m < x->recvs ? x->recv[m].peer : x->send[m - x->recvs].peer;
+}
+
+static bool in_memory(const transfer *x, size_t m) {
+  return weir_memory_reaches(&x->self->shared, peer_of(x, m));
 }
 
 static weir_status reserve(mpt *self, size_t messages) {
@@ -61,14 +74,7 @@ static weir_status post_send(transfer *x, size_t i) {
   const size_t m = x->recvs + i;
   mpt_stage *stage = &self->stage[m];
   const bool fits = s->bytes <= MPT_INLINE;
-  stage->frame = (mpt_frame){.magic = MPT_MAGIC,
-                             .version = MPT_VERSION,
-                             .from = (uint16_t)self->base.rank,
-                             .plan = x->tag->plan,
-                             .step = x->tag->step,
-                             .op = x->tag->op,
-                             .hop = s->hop,
-                             .length = s->bytes};
+  stage->frame = weir_frame_of(self->base.rank, x->tag, s->hop, s->bytes);
   if (fits && s->bytes > 0) memcpy(stage->payload, s->data, s->bytes);
   self->message[m].parts = 1;
   int code = MPI_Isend(stage, (int)(sizeof stage->frame + (fits ? s->bytes : 0)), MPI_BYTE, s->peer,
@@ -130,19 +136,12 @@ static size_t next_from(const transfer *x, size_t i) {
 }
 
 static weir_status check_frame(transfer *x, size_t i, size_t count) {
-  const mpt_frame *f = &x->self->stage[i].frame;
+  const weir_frame *f = &x->self->stage[i].frame;
   const weir_recv *r = &x->recv[i];
-  if (count < sizeof *f || f->magic != MPT_MAGIC || f->version != MPT_VERSION || f->from != r->peer)
-    return weir_fail(WEIR_E_PROTOCOL, "rank %d sent something that is not a frame of Weir's",
-                     r->peer);
-  weir_tag due = *x->tag;
-  due.hop = r->hop;
-  const weir_tag got = {f->plan, f->step, f->op, f->hop};
-  const weir_status status = weir_tag_check(r->peer, &due, &got);
+  const weir_frame none = {0};
+  const weir_status status =
+      weir_frame_check(count < sizeof *f ? &none : f, r->peer, x->tag, r->hop, r->capacity);
   if (status != WEIR_OK) return status;
-  if (f->length > r->capacity)
-    return weir_fail(WEIR_E_PROTOCOL, "rank %d sent %llu bytes where at most %zu were due", r->peer,
-                     (unsigned long long)f->length, r->capacity);
   const size_t inside = f->length <= MPT_INLINE ? (size_t)f->length : 0;
   if (count != sizeof *f + inside)
     return weir_fail(WEIR_E_PROTOCOL, "rank %d sent a frame of %zu bytes where %zu were due",
@@ -207,11 +206,6 @@ static weir_status take(transfer *x, int index, const MPI_Status *status) {
   return WEIR_OK;
 }
 
-static int peer_of(const transfer *x, int index) {
-  const size_t m = (size_t)(index - 1) / MPT_PARTS;
-  return m < x->recvs ? x->recv[m].peer : x->send[m - x->recvs].peer;
-}
-
 /* One look at all requests; *found tells how many were complete. */
 static weir_status poll(transfer *x, int requests, int *found) {
   mpt *self = x->self;
@@ -225,7 +219,8 @@ static weir_status poll(transfer *x, int requests, int *found) {
     const int at = self->index[i];
     if (code == MPI_ERR_IN_STATUS && self->status[i].MPI_ERROR != MPI_SUCCESS)
       return at == 0 ? mpt_error(self->status[i].MPI_ERROR, "to listen")
-                     : failed(x, peer_of(x, at), self->status[i].MPI_ERROR, "to move messages");
+                     : failed(x, peer_of(x, (size_t)(at - 1) / MPT_PARTS),
+                              self->status[i].MPI_ERROR, "to move messages");
     if (at == 0) {
       self->status[0] = self->status[i];
       status = mpt_control_take(self);
@@ -242,6 +237,8 @@ static weir_status poll(transfer *x, int requests, int *found) {
 static int waiting_on(const transfer *x) {
   for (size_t m = 0; m < x->recvs; m++)
     if (x->self->message[m].parts > 0) return x->recv[m].peer;
+  const int inside = weir_memory_waits_for(&x->inside);
+  if (inside >= 0) return inside;
   for (size_t m = 0; m < x->sends; m++)
     if (x->self->message[x->recvs + m].parts > 0) return x->send[m].peer;
   return x->self->base.rank;
@@ -251,15 +248,20 @@ static weir_status complete(transfer *x, double deadline_s) {
   mpt *self = x->self;
   const int requests = 1 + (int)((x->recvs + x->sends) * MPT_PARTS);
   mpt_pause pause = {0};
-  for (; x->open > 0; x->polls++) {
+  for (; x->open + x->inside.open > 0; x->polls++) {
     int found = 0;
-    const weir_status status = poll(x, requests, &found);
+    bool moved = false;
+    weir_status status = WEIR_OK;
+    if (x->open > 0 || x->polls % MPI_EVERY == MPI_EVERY - 1) status = poll(x, requests, &found);
     if (status != WEIR_OK) return status;
+    status = weir_memory_turn(&x->inside, &moved);
+    if (status != WEIR_OK) return mpt_blame(self, x->inside.culprit, status);
+    found += moved;
     if (found > 0) {
       pause = (mpt_pause){0};
       if (x->polls % CLOCK_EVERY != 0) continue;
     }
-    if (x->open == 0) break;
+    if (x->open + x->inside.open == 0) break;
     self->waiting_on = waiting_on(x);
     /* What a rank sent before it left has been matched before its farewell was. */
     if (found == 0 && self->peer[self->waiting_on].gone)
@@ -273,18 +275,20 @@ static weir_status complete(transfer *x, double deadline_s) {
 static weir_status begin(transfer *x) {
   mpt *self = x->self;
   const size_t messages = x->recvs + x->sends;
+  weir_memory_begin(&x->inside);
   for (size_t m = 0; m < messages; m++) {
-    self->message[m] = (mpt_message){.parts = 1};
+    self->message[m] = (mpt_message){.parts = !in_memory(x, m)};
     for (int part = 0; part < MPT_PARTS; part++) *request_of(x, m, part) = MPI_REQUEST_NULL;
   }
-  x->open = messages;
+  x->open = messages - x->inside.open;
   weir_status status = WEIR_OK;
   for (size_t i = 0; i < x->recvs && status == WEIR_OK; i++) {
-    bool first = true;
+    bool first = !in_memory(x, i);
     for (size_t j = 0; j < i && first; j++) first = x->recv[j].peer != x->recv[i].peer;
     if (first) status = post_frame(x, i);
   }
-  for (size_t i = 0; i < x->sends && status == WEIR_OK; i++) status = post_send(x, i);
+  for (size_t i = 0; i < x->sends && status == WEIR_OK; i++)
+    if (!in_memory(x, x->recvs + i)) status = post_send(x, i);
   return status;
 }
 
@@ -314,6 +318,15 @@ weir_status mpt_transfer(weir_transport *t, const weir_tag *tag, const weir_send
   if (status != WEIR_OK) return status;
   transfer x = {
       .self = self, .tag = tag, .send = send, .sends = sends, .recv = recv, .recvs = recvs};
+  x.inside = (weir_memory_call){.t = t,
+                                .shared = &self->shared,
+                                .tag = tag,
+                                .send = send,
+                                .sends = sends,
+                                .recv = recv,
+                                .recvs = recvs,
+                                .progress = self->progress,
+                                .active = self->active};
   status = begin(&x);
   if (status == WEIR_OK) status = complete(&x, deadline_s);
   self->waiting_on = -1;
@@ -321,6 +334,6 @@ weir_status mpt_transfer(weir_transport *t, const weir_tag *tag, const weir_send
     give_up(&x);
     return status;
   }
-  for (size_t i = 0; i < sends; i++) t->bytes_sent += sizeof(mpt_frame) + send[i].bytes;
+  for (size_t i = 0; i < sends; i++) t->bytes_sent += sizeof(weir_frame) + send[i].bytes;
   return WEIR_OK;
 }

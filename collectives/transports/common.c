@@ -71,6 +71,35 @@ weir_status weir_tag_check(int peer, const weir_tag *expected, const weir_tag *g
   return WEIR_OK;
 }
 
+#define FRAME_MAGIC UINT32_C(0x57504d31)
+#define FRAME_VERSION 1
+
+weir_frame weir_frame_of(int from, const weir_tag *tag, uint32_t hop, size_t length) {
+  return (weir_frame){.magic = FRAME_MAGIC,
+                      .version = FRAME_VERSION,
+                      .from = (uint16_t)from,
+                      .plan = tag->plan,
+                      .step = tag->step,
+                      .op = tag->op,
+                      .hop = hop,
+                      .length = length};
+}
+
+weir_status weir_frame_check(const weir_frame *frame, int peer, const weir_tag *tag, uint32_t hop,
+                             size_t capacity) {
+  if (frame->magic != FRAME_MAGIC || frame->version != FRAME_VERSION || frame->from != peer)
+    return weir_fail(WEIR_E_PROTOCOL, "rank %d sent something that is not a frame of Weir's", peer);
+  weir_tag due = *tag;
+  due.hop = hop;
+  const weir_tag got = {frame->plan, frame->step, frame->op, frame->hop};
+  const weir_status status = weir_tag_check(peer, &due, &got);
+  if (status != WEIR_OK) return status;
+  if (frame->length > capacity)
+    return weir_fail(WEIR_E_PROTOCOL, "rank %d sent %llu bytes where at most %zu were due", peer,
+                     (unsigned long long)frame->length, capacity);
+  return WEIR_OK;
+}
+
 weir_status weir_end_fail(const weir_end *end, int rank) {
   const char *self = end->culprit == rank ? " (this rank)" : "";
   const char *own = end->reporter == rank ? " (this rank)" : "";

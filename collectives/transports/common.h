@@ -27,6 +27,24 @@ size_t weir_recv_after(const weir_recv *recv, size_t recvs, size_t i);
  * and both values. */
 weir_status weir_tag_check(int peer, const weir_tag *expected, const weir_tag *got);
 
+/* What goes before a message where the library below, or memory, keeps the bytes as they are; in the
+ * machine's own order of bytes. */
+typedef struct weir_frame {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t from; /* rank */
+  uint64_t plan;
+  uint64_t step;
+  uint32_t op;
+  uint32_t hop;
+  uint64_t length; /* of the payload */
+} weir_frame;
+_Static_assert(sizeof(weir_frame) == 40, "the frame header has no padding");
+weir_frame weir_frame_of(int from, const weir_tag *tag, uint32_t hop, size_t length);
+/* WEIR_OK when `peer` sent the frame that this receive expects. */
+weir_status weir_frame_check(const weir_frame *frame, int peer, const weir_tag *tag, uint32_t hop,
+                             size_t capacity);
+
 /* The group has ended: `reporter` found `culprit` to blame for `reason` (WEIR_E_TIMEOUT, PEER,
  * MISMATCH or PROTOCOL; anything else reads as PEER). */
 typedef struct weir_end {

@@ -10,7 +10,6 @@
 
 #include "base/base.h"
 #include "collectives/transports/tcp_joiners.h"
-#include "collectives/transports/tcp_memory.h"
 #include "collectives/transports/tcp_tls.h"
 
 /* A socket that is a bell says nothing of the network. */
@@ -28,6 +27,8 @@ static const char *tcp_address(weir_transport *t, int rank) {
 static int tcp_port(weir_transport *t, int rank) {
   return rank >= 0 && rank < t->size ? ntohs(((tcp *)t)->peer[rank].data.sin_port) : 0;
 }
+
+static int tcp_streams(const weir_transport *t) { return ((const tcp *)t)->streams; }
 
 static void tcp_abort(weir_transport *t, int culprit) {
   tcp *self = (tcp *)t;
@@ -50,7 +51,7 @@ static void tcp_destroy(weir_transport *t) {
     close_fd(self->peer[r].fd);
     free(self->peer[r].stage);
   }
-  tcp_memory_close(self);
+  weir_machine_memory_close(&self->shared);
   close_fd(self->door > 0 ? self->door : -1);
   close_fd(self->listener);
   close_fd(self->stop);
@@ -79,6 +80,8 @@ static const weir_transport_ops tcp_ops = {
     .waiting = tcp_waiting,
     .grow = tcp_grow,
     .port = tcp_port,
+    .take_memory = tcp_take_memory,
+    .streams = tcp_streams,
 };
 
 static weir_status allocate(tcp *self) {

@@ -10,8 +10,7 @@
  * tcp_streams.c    further connections between each two ranks, and what travels on which
  * tcp_user.c       which local user is at the other end
  * tcp_tls.c        the same connections, encrypted
- * tcp_share.c      how ranks of a machine come to share memory
- * tcp_memory.c     the bytes of connections between them, which travel there
+ * tcp_share.c      connections that move into memory which ranks share (memory.h)
  * tcp_socket.c     opening, connecting and accepting, all with deadlines
  * tcp_transfer.c   moving messages: every send and receive of a call makes progress at once
  * tcp_wait.c       waiting until something moves; both share tcp_call.h
@@ -30,6 +29,7 @@
 #include "collectives/secret.h"
 #include "collectives/transports/common.h"
 #include "collectives/transports/flow.h"
+#include "collectives/transports/memory.h"
 
 #define TCP_VERSION 9
 #define TCP_STAGE ((size_t)16 * 1024)
@@ -76,11 +76,11 @@ typedef enum tcp_seal { TCP_PLAIN, TCP_BY_KEY, TCP_BY_CERTIFICATE } tcp_seal;
 /* One connection: of rank r its stream s is at [s * size + r].  Addresses, trains and whether it is
  * dead are kept with stream 0. */
 typedef struct tcp_peer {
-  int fd;                    /* -1: oneself */
-  struct tcp_tls *tls;       /* NULL: what travels is not encrypted */
-  struct tcp_memory *memory; /* not NULL: it travels there, and not over fd */
-  struct sockaddr_in data;   /* where it listens */
-  struct sockaddr_in echo;   /* its UDP socket */
+  int fd;                  /* -1: oneself */
+  struct tcp_tls *tls;     /* NULL: what travels is not encrypted */
+  weir_memory *memory;     /* not NULL: it travels there, and fd is the bell */
+  struct sockaddr_in data; /* where it listens */
+  struct sockaddr_in echo; /* its UDP socket */
   char address[INET_ADDRSTRLEN];
   bool near; /* on this machine */
   bool dead; /* its process was known to have ended just after the group had */
@@ -106,10 +106,8 @@ typedef struct tcp_peer {
 
 typedef struct tcp {
   weir_transport base;
-  weir_transport_ops ops;    /* those of base, once some of its ranks share memory */
-  struct tcp_memory *memory; /* of each connection; NULL: nobody here shares any */
-  void *segment;             /* of the rings */
-  size_t segment_bytes;
+  weir_transport_ops ops; /* those of base, once some of its ranks share memory */
+  weir_machine_memory shared;
   uint64_t job;
   int door;    /* rank 0, before it meets the others: where it listens already; 0: nowhere */
   bool secret; /* the job has one */
@@ -197,6 +195,7 @@ weir_status tcp_create(tcp **out, uint64_t job, int rank, int size, int streams)
 void tcp_seal_by(tcp *self, bool plain, weir_credentials *credentials);
 weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
 weir_status tcp_grow(weir_transport *t, double timeout_s, weir_transport **out);
+void tcp_take_memory(weir_transport *t, weir_machine_memory *shared);
 
 /* --- streams -------------------------------------------------------------------------------- */
 

@@ -16,7 +16,6 @@
 #include "base/base.h"
 #include "base/crc32c.h"
 #include "collectives/transports/tcp_call.h"
-#include "collectives/transports/tcp_memory.h"
 #include "collectives/transports/tcp_tls.h"
 
 #define BATCH 32 /* messages in one sendmsg */
@@ -141,26 +140,29 @@ static bool pack(const tcp_call *x, int way, size_t i, int m, parcel *c, size_t 
 
 static ssize_t send_some(tcp_peer *p, struct iovec *piece, size_t pieces) {
   const struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
-  if (p->memory != NULL) return tcp_memory_send(p, piece, pieces);
+  if (p->memory != NULL) return weir_memory_send(p->memory, piece, pieces);
   return p->tls != NULL ? tcp_tls_send(p, piece, pieces)
                         : sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static ssize_t receive_some(tcp_peer *p, struct iovec *piece, size_t pieces) {
   struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
-  if (p->memory != NULL) return tcp_memory_recv(p, piece, pieces);
+  if (p->memory != NULL) return weir_memory_recv(p->memory, piece, pieces);
   return p->tls != NULL ? tcp_tls_recv(p, piece, pieces) : recvmsg(p->fd, &message, MSG_DONTWAIT);
 }
 
 /* The bytes that come are not those of a cipher, or of a ring. */
 static weir_status blame_bytes(tcp_call *x, int way) {
   const int peer = tcp_call_rank(x, way);
-  const bool ring = x->self->peer[way].memory != NULL;
-  return tcp_blame_frame(
-      x->self, peer,
-      weir_fail(WEIR_E_PROTOCOL, "a message of rank %d was damaged on its way: it %s (step %llu)",
-                peer, ring ? "is in a ring that is spoilt" : "cannot be decrypted",
-                (unsigned long long)x->tag->step));
+  const unsigned long long step = x->tag->step;
+  const weir_status status =
+      x->self->peer[way].memory != NULL
+          ? weir_memory_spoilt(peer, step)
+          : weir_fail(WEIR_E_PROTOCOL,
+                      "a message of rank %d was damaged on its way: it cannot be decrypted (step "
+                      "%llu)",
+                      peer, step);
+  return tcp_blame_frame(x->self, peer, status);
 }
 
 static weir_status push(tcp_call *x, int way) {

@@ -8,7 +8,6 @@
 
 #include "base/base.h"
 #include "collectives/transports/tcp_call.h"
-#include "collectives/transports/tcp_memory.h"
 
 #define POLL_SLICE_MS 50 /* bounds how far a deadline is overrun between two clock readings */
 #define POLLS_A_CLOCK 8
@@ -57,7 +56,7 @@ static weir_status look(tcp_call *x, int way, bool *moves) {
   tcp_peer *p = &x->self->peer[way];
   const size_t open = x->open;
   if (p->memory) {
-    if (!tcp_memory_ready(p, tcp_call_due(x, way), p->send_at < x->sends)) return WEIR_OK;
+    if (!weir_memory_ready(p->memory, tcp_call_due(x, way), p->send_at < x->sends)) return WEIR_OK;
     p->send_blocked = p->recv_blocked = false;
     *moves = true;
     return WEIR_OK;
@@ -120,7 +119,7 @@ static weir_status sleep_until(tcp_call *x, int waiting_on) {
     tcp_peer *p = &self->peer[way];
     const bool in = tcp_call_due(x, way), out = p->send_at < x->sends;
     if (in) ask_for(x, way);
-    if (p->memory && tcp_memory_doze(p, in, out)) ready_now = true;
+    if (p->memory && weir_memory_doze(p->memory, in, out)) ready_now = true;
     const int events = p->memory ? POLLIN : (in ? POLLIN : 0) | (out ? POLLOUT : 0);
     self->poll[count++] = (struct pollfd){.fd = in || out ? p->fd : -1, .events = (short)events};
   }
@@ -131,7 +130,7 @@ static weir_status sleep_until(tcp_call *x, int waiting_on) {
     const short events = ready > 0 ? self->poll[i + 1].revents : 0;
     tcp_peer *p = &self->peer[self->active[i]];
     if (p->memory) {
-      tcp_memory_wake(p, events != 0);
+      weir_memory_wake(p->memory, events != 0);
       p->recv_blocked = p->send_blocked = false;
       continue;
     }

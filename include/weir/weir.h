@@ -55,11 +55,12 @@ typedef struct weir_options {
 
   /* What carries the messages: "tcp" (default); "shm" (one host); "mixed" (tcp, but memory between
    * ranks that share a host, where they can); "auto" (shm when all ranks turn out to share a host and
-   * its network, else mixed); "mpi" (ranks of an MPI job); "nccl" (ranks with a CUDA device each);
+   * its network, else mixed); "mpi" (ranks of an MPI job); "shm+mpi" (mpi, but memory between ranks
+   * that share a host, where they can); "nccl" (ranks with a CUDA device each);
    * "inproc" (threads of one process). */
   const char *transport;
   /* Where ranks meet.  tcp, mixed, auto, nccl: "HOST:PORT" at which rank 0 listens; shm, inproc: a name of
-   * the group; mpi: not used. */
+   * the group; mpi, shm+mpi: not used. */
   const char *rendezvous;
   /* tcp, auto, nccl: local address to use.  NULL (default): the one that reaches rank 0. */
   const char *bind_address;
@@ -418,8 +419,8 @@ weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now)
  * WEIR_E_UNSUPPORTED: nobody may join. */
 weir_status weir_addresses(const weir_session *session, char *text, size_t room);
 
-/* What carries the messages: "tcp", "mixed", "shm", "mpi", "nccl" or "inproc"; with transport "auto" or
- * "mixed", what it turned out to be: "tcp" where no two ranks share memory.  A group of one is always
+/* What carries the messages: "tcp", "mixed", "shm", "mpi", "shm+mpi", "nccl" or "inproc"; with transport
+ * "auto", "mixed" or "shm+mpi", what it turned out to be: "tcp" or "mpi" where no two ranks share memory.  A group of one is always
  * "inproc", unless others may join.  *name is the library's: do not free it.
  * WEIR_E_STATE before weir_session_start. */
 weir_status weir_current_transport(const weir_session *session, const char **name);

@@ -110,8 +110,20 @@ else
   grep -q namespace links.txt || { cat links.txt; exit 1; }
 fi
 
+# Ranks that mpirun starts, with memory inside of two machines and without.
+if command -v mpirun >/dev/null && [ -x "$(dirname "$(dirname "$weir")")/tests/mpi_ranks" ]; then
+  json=$("$weir" bench collectives --per-machine 2 --transport mpi,shm+mpi --algorithm ring,native --sizes 4K,256K \
+    --repeats 1 --json) || { echo "over MPI: $json"; exit 1; }
+  for name in mpi shm+mpi; do
+    [ "$(grep -oF "\"transport\":\"$name\"" <<<"$json" | wc -l)" = 6 ] || { echo "rows of $name: $json"; exit 1; }
+  done
+  [ "$(grep -o '"wrong":0' <<<"$json" | wc -l)" = 12 ] || { echo "sums over MPI: $json"; exit 1; }
+fi
+
 refused --transport pigeon
 refused --transport mixed
+refused --transport shm+mpi
+refused --transport mpi --mbit-s 10
 refused --per-machine 0
 refused --per-machine 5
 refused --transport ''

@@ -18,7 +18,6 @@
 #include "base/base.h"
 #include "base/crc32c.h"
 #include "collectives/transports/tcp_datagram.h"
-#include "collectives/transports/tcp_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -158,23 +157,23 @@ static void check_messages(const stream *s, weir_status status, const weir_recv 
 }
 
 /* All of the stream in a ring of its length, from any place of it on; true: its end is told wrong. */
-static bool write_ring(const stream *s, const uint8_t *program, size_t size, tcp_memory *m) {
-  static _Alignas(64) unsigned char ring[2][sizeof(tcp_ring) + STREAM];
+static bool write_ring(const stream *s, const uint8_t *program, size_t size, weir_memory *m) {
+  static _Alignas(64) unsigned char ring[2][sizeof(weir_memory_ring) + STREAM];
   const uint64_t begin = (uint64_t)program[size - 1] * 251;
   const bool spoils = program[0] >= 240;
   memset(ring, 0, sizeof ring);
-  *m = (tcp_memory){.in = (tcp_ring *)(void *)ring[0],
-                    .out = (tcp_ring *)(void *)ring[1],
-                    .ring_bytes = STREAM,
-                    .tail = begin};
-  weir_ring_write(ring[0] + sizeof(tcp_ring), STREAM, begin, s->byte, s->count);
+  *m = (weir_memory){.in = (weir_memory_ring *)(void *)ring[0],
+                     .out = (weir_memory_ring *)(void *)ring[1],
+                     .ring_bytes = STREAM,
+                     .tail = begin};
+  weir_ring_write(ring[0] + sizeof(weir_memory_ring), STREAM, begin, s->byte, s->count);
   atomic_store(&m->in->head, begin + s->count + (spoils ? STREAM + 1 : 0));
   return spoils;
 }
 
 static void feed_stream(const uint8_t *program, size_t size, bool memory) {
   static stream s;
-  tcp_memory connection;
+  weir_memory connection;
   in_memory = memory;
   static unsigned char data[MESSAGES][ROOM + 1];
   weir_recv recv[MESSAGES];
@@ -193,6 +192,7 @@ static void feed_stream(const uint8_t *program, size_t size, bool memory) {
   for (size_t i = 0; i < messages; i++)
     recv[i] = (weir_recv){.peer = 1, .data = data[i], .capacity = ROOM, .hop = (uint32_t)i};
   self.streams = 1;
+  connection.bell = pair[0];
   peers[1] = (tcp_peer){.fd = pair[0], .stage = stage[0], .memory = memory ? &connection : NULL};
   self.ended = (weir_end){WEIR_OK, 0, 0};
   const weir_status status =

@@ -3,10 +3,12 @@
  *   - a transfer, whose peers put frames into their rings and take what comes, piece by piece;
  *   - a sum in the segment itself;
  *   - a segment that a rank finds under its group's name;
- *   - what survivors propose to one another.
+ *   - what survivors propose to one another;
+ *   - messages of a transfer below which ranks share memory (memory.h), as over shm+mpi.
  * Whatever the program does, the rank neither reads nor writes outside of the segment, nor writes
  * what is another rank's, nor beyond the room of a message; a group that was not spoilt gets
  * through, with the right bytes. */
+#include "collectives/transports/memory.h"
 #include "shm_peers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -23,17 +25,28 @@ static unsigned char byte_of(int from, size_t message, size_t i) {
   return (unsigned char)(i * 3 + message * 17 + (size_t)from * 71);
 }
 
-static void add_message(unsigned char *stream, size_t *bytes, const shm_frame *frame, int from,
+/* Both kinds end with the length. */
+typedef union any_frame {
+  shm_frame shm;
+  weir_frame memory;
+} any_frame;
+_Static_assert(sizeof(shm_frame) == sizeof(weir_frame) &&
+                   offsetof(shm_frame, length) == offsetof(weir_frame, length),
+               "one union for both");
+
+static void add_message(unsigned char *stream, size_t *bytes, const any_frame *frame, int from,
                         size_t message) {
   memcpy(stream + *bytes, frame, sizeof *frame);
   *bytes += sizeof *frame;
-  for (size_t i = 0; i < frame->length && *bytes < STREAM; i++)
+  for (size_t i = 0; i < frame->shm.length && *bytes < STREAM; i++)
     stream[(*bytes)++] = byte_of(from, message, i);
 }
 
-static shm_frame frame_of(int from, size_t message, size_t length) {
-  return (shm_frame){SHM_MAGIC, (uint32_t)from,    due.plan, due.step,
-                     due.op,    (uint32_t)message, length};
+static any_frame frame_of(int from, size_t message, size_t length) {
+  if (run.mode == MESSAGES_IN_MEMORY)
+    return (any_frame){.memory = weir_frame_of(from, &due, (uint32_t)message, length)};
+  return (any_frame){
+      .shm = {SHM_MAGIC, (uint32_t)from, due.plan, due.step, due.op, (uint32_t)message, length}};
 }
 
 /* What a peer is going to say.  One bit of the program makes a frame odd. */
@@ -42,7 +55,7 @@ static void compose(int rank) {
   for (size_t m = 0; m < MESSAGES; m++) {
     const uint8_t odd = next();
     p->length[m] = ((size_t)next() << 8 | next()) % ROOM;
-    shm_frame frame = frame_of(rank, m, p->length[m]);
+    any_frame frame = frame_of(rank, m, p->length[m]);
     if (odd >= 248) {
       const size_t at = next() % sizeof frame;
       ((unsigned char *)&frame)[at] ^= (unsigned char)(1 << (odd & 7));
@@ -84,11 +97,20 @@ static void check_mail(const mail *m) {
       for (size_t i = 0; i < p->length[k]; i++)
         demand(m->in[r][k][i] == byte_of(r, k, i), "another byte than was sent");
     }
-    const shm_frame frame = frame_of(0, (size_t)r, sent->bytes);
+    const any_frame frame = frame_of(0, (size_t)r, sent->bytes);
     add_message(all, &bytes, &frame, 0, (size_t)r);
-    take_some(r, STREAM);
+    if (run.mode == TRANSFER) take_some(r, STREAM);
     demand(p->taken == bytes && memcmp(all, p->takes, bytes) == 0, "sent something else");
   }
+}
+
+static void check_transfer(const mail *m, weir_status status) {
+  demand(status == WEIR_OK ? true : is_end(status) && run.spoilt, "a transfer's status");
+  for (int r = 1; r < RANKS; r++)
+    for (size_t k = 0; k < MESSAGES; k++)
+      demand(m->in[r][k][ROOM] == CANARY, "written beyond a message's room");
+  demand(status != WEIR_OK || !run.odd, "took an odd frame");
+  if (status == WEIR_OK && !run.spoilt) check_mail(m);
 }
 
 static void feed_transfer(void) {
@@ -99,12 +121,91 @@ static void feed_transfer(void) {
   const weir_status status =
       shm_transfer(&self.base, &due, m.send, m.sends, m.recv, m.recvs, weir_now_s() + 100);
   run.running = false;
-  demand(status == WEIR_OK ? true : is_end(status) && run.spoilt, "a transfer's status");
+  check_transfer(&m, status);
+}
+
+/* --- messages in memory --------------------------------------------------------------------- */
+
+static _Alignas(64) unsigned char rings[RANKS][2][sizeof(weir_memory_ring) + RING];
+static weir_memory sides[RANKS];
+
+static void open_sides(void) {
+  memset(rings, 0, sizeof rings);
   for (int r = 1; r < RANKS; r++)
-    for (size_t k = 0; k < MESSAGES; k++)
-      demand(m.in[r][k][ROOM] == CANARY, "written beyond a message's room");
-  demand(status != WEIR_OK || !run.odd, "took an odd frame");
-  if (status == WEIR_OK && !run.spoilt) check_mail(&m);
+    sides[r] = (weir_memory){.out = (weir_memory_ring *)(void *)rings[r][0],
+                             .in = (weir_memory_ring *)(void *)rings[r][1],
+                             .ring_bytes = RING,
+                             .bell = -1};
+}
+
+/* A peer puts the next bytes of its stream into its ring, and takes what has come, as far as it may. */
+static void peer_moves(int rank, size_t wanted) {
+  peer_rank *p = &run.peer[rank];
+  weir_memory_ring *ring = sides[rank].in;
+  const uint64_t head = atomic_load(&ring->head), used = head - atomic_load(&ring->tail);
+  size_t count =
+      least(least(wanted, used > RING ? 0 : RING - (size_t)used), p->sends_bytes - p->sent);
+  weir_ring_write((unsigned char *)(ring + 1), RING, head, p->sends + p->sent, count);
+  atomic_store(&ring->head, head + count);
+  p->sent += count;
+  ring = sides[rank].out;
+  const uint64_t tail = atomic_load(&ring->tail), there = atomic_load(&ring->head) - tail;
+  count = least(least(wanted, there > RING ? 0 : (size_t)there), STREAM - p->taken);
+  weir_ring_read((unsigned char *)(ring + 1), RING, tail, p->takes + p->taken, count);
+  atomic_store(&ring->tail, tail + count);
+  p->taken += count;
+}
+
+/* Whatever a ring holds, and its positions and flags. */
+static void spoil_side(void) {
+  const size_t which = next();
+  unsigned char *ring = rings[some_peer((unsigned)which)][which & 2 ? 0 : 1];
+  const size_t at = ((size_t)next() << 8 | next()) % sizeof rings[0][0];
+  ring[at] = next();
+  run.spoilt = true;
+  run.odd = false; /* it may be right now */
+}
+
+static void peers_turn(void) {
+  const uint8_t what = next();
+  if (run.left == 0) {
+    run.after++;
+    for (int r = 1; r < RANKS; r++) peer_moves(r, RING);
+  } else if (what % 8 == 7) {
+    spoil_side();
+  } else {
+    peer_moves(some_peer(what >> 3), next());
+  }
+}
+
+static void feed_messages(void) {
+  static mail m;
+  static weir_memory_progress progress[RANKS];
+  const weir_machine_memory shared = {.memory = sides};
+  open_sides();
+  for (int r = 1; r < RANKS; r++) compose(r);
+  prepare_mail(&m);
+  weir_memory_call call = {.t = &self.base,
+                           .shared = &shared,
+                           .tag = &due,
+                           .send = m.send,
+                           .sends = m.sends,
+                           .recv = m.recv,
+                           .recvs = m.recvs,
+                           .progress = progress,
+                           .active = active};
+  weir_memory_begin(&call);
+  weir_status status = WEIR_OK;
+  while (status == WEIR_OK && call.open > 0 && run.after < 4 * STREAM / RING) {
+    bool moved = false;
+    status = weir_memory_turn(&call, &moved);
+    demand(status == WEIR_OK || (call.culprit > 0 && call.culprit < RANKS), "nobody is to blame");
+    demand(call.open == 0 || weir_memory_waits_for(&call) > 0, "waits for nobody");
+    peers_turn();
+  }
+  demand(status != WEIR_OK || call.open == 0 || run.spoilt, "a transfer comes to no end");
+  for (int r = 1; r < RANKS; r++) peer_moves(r, STREAM);
+  check_transfer(&m, status == WEIR_OK && call.open > 0 ? WEIR_E_TIMEOUT : status);
 }
 
 /* --- a sum ---------------------------------------------------------------------------------- */
@@ -221,12 +322,14 @@ static void begin(void) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static void (*const feed[MODES])(void) = {feed_transfer, feed_sum, feed_segment, feed_reunion};
+  static void (*const feed[MODES])(void) = {feed_transfer, feed_sum, feed_segment, feed_reunion,
+                                            feed_messages};
   memset(&run, 0, sizeof run);
   run.at = data;
   run.left = size;
   begin();
-  run.mode = next() % MODES;
+  const uint8_t mode = next(); /* a quarter of all are the last one's */
+  run.mode = mode < 192 ? mode % MESSAGES_IN_MEMORY : MESSAGES_IN_MEMORY;
   feed[run.mode]();
   check_segment();
   return 0;

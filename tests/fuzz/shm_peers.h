@@ -54,7 +54,7 @@ typedef struct peer_rank {
   uint64_t done[SHM_STAGES];
 } peer_rank;
 
-enum { TRANSFER, SUM, SEGMENT, REUNION, MODES };
+enum { TRANSFER, SUM, SEGMENT, REUNION, MESSAGES_IN_MEMORY, MODES };
 static struct {
   const uint8_t *at;
   size_t left;

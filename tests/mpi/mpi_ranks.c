@@ -1,40 +1,38 @@
-/* One rank of the MPI transport's tests: mpirun -n N mpi_ranks CASE.  Prints "rank R: ok", or what
- * is wrong and exits with 1.  test_transport.sh runs every case. */
+/* One rank of the MPI transport's tests: mpirun -n N mpi_ranks CASE [PER_MACHINE].  With PER_MACHINE
+ * neighbouring ranks share memory, as if they were of one machine (transport shm+mpi).  Prints "rank R:
+ * ok", or what is wrong and exits with 1.  test_transport.sh runs every case. */
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <weir/launch.h>
+
+#include <sys/resource.h>
 
 #include "../held.h"
-#include "base/base.h"
-#include "collectives/collective.h"
+#include "../multi/every_row.h"
+#include "../multi/random_ops.h"
+#include "collectives/transports/common.h"
+#include "mpi_check.h"
 
 #define RANKS 4 /* of every case but those that say otherwise */
-static weir_launch launch = {.struct_size = sizeof launch};
+#define RANKS_MOST 8
+static int per_machine; /* 0: no memory is shared */
 static bool ends_badly; /* without MPI_Finalize */
 
-#define CHECK(condition, ...)                                                               \
-  do {                                                                                      \
-    if (!(condition)) {                                                                     \
-      fprintf(stderr, "rank %d: %s:%d: %s: ", launch.rank, __FILE__, __LINE__, #condition); \
-      fprintf(stderr, __VA_ARGS__);                                                         \
-      fprintf(stderr, " [%s]\n", weir_last_error());                                        \
-      exit(1);                                                                              \
-    }                                                                                       \
-  } while (0)
 static void nap(double seconds) { (void)usleep((useconds_t)(seconds * 1e6)); }
+
+static void share(weir_transport *t, int ranks) {
+  int machine[RANKS_MOST];
+  for (int r = 0; r < t->size; r++) machine[r] = r / ranks;
+  CHECK(weir_transport_share(t, machine, 20) == WEIR_OK, "share");
+  CHECK(strcmp(t->ops->name, "shm+mpi") == 0, "%s", t->ops->name);
+}
 
 static weir_transport *open_transport(double timeout_s) {
   weir_transport *t = NULL;
   const weir_status status = weir_transport_mpi(&t, 42, launch.rank, launch.world_size, timeout_s);
   CHECK(status == WEIR_OK, "status %d", (int)status);
   CHECK(t->rank == launch.rank && t->size == launch.world_size, "rank %d of %d", t->rank, t->size);
+  if (per_machine > 0) share(t, per_machine);
   return t;
 }
-
-static bool said(const char *what) { return strstr(weir_last_error(), what) != NULL; }
 
 /* --- messages -------------------------------------------------------------------------------- */
 
@@ -47,8 +45,8 @@ static unsigned char due_byte(int from, int to, int m, size_t i) {
 }
 
 static void cross(weir_transport *t, uint64_t step) {
-  weir_send send[RANKS * MESSAGES];
-  weir_recv recv[RANKS * MESSAGES];
+  weir_send send[RANKS_MOST * MESSAGES];
+  weir_recv recv[RANKS_MOST * MESSAGES];
   size_t count = 0;
   for (int peer = 0; peer < t->size; peer++)
     for (int m = 0; peer != t->rank && m < MESSAGES; m++, count++) {
@@ -110,7 +108,7 @@ typedef struct header {
 static void sum(weir_comm *comm, uint32_t row, size_t n, bool exact) {
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
   FREED float *x = malloc((n + 1) * sizeof *x);
-  header block[RANKS] = {0};
+  header block[RANKS_MOST] = {0};
   weir_headers headers = {block, sizeof *block};
   for (size_t i = 0; i < n; i++)
     x[i] = exact ? (float)(rank + (int)(i % 8)) : 1.0f / (float)(3 + 7 * (size_t)rank + i % 1013);
@@ -126,8 +124,8 @@ static void sum(weir_comm *comm, uint32_t row, size_t n, bool exact) {
   for (size_t i = 0; exact && i < n; i++)
     CHECK(x[i] == (float)(size * (size - 1) / 2 + size * (int)(i % 8)), "%s of %zu: x[%zu] = %g",
           weir_allreduces[row].name, n, i, (double)x[i]);
-  uint64_t all[RANKS] = {0};
-  size_t bytes[RANKS];
+  uint64_t all[RANKS_MOST] = {0};
+  size_t bytes[RANKS_MOST];
   for (int r = 0; r < size; r++) bytes[r] = sizeof *all;
   all[rank] = weir_hash(WEIR_HASH_INIT, x, n * sizeof *x);
   CHECK(weir_allgather(comm, all, sizeof *all, bytes, NULL) == WEIR_OK, "gather");
@@ -153,6 +151,65 @@ static void allreduce(void) {
             WEIR_E_UNSUPPORTED,
         "bf16");
   weir_comm_free(comm);
+  t->ops->destroy(t);
+}
+
+/* --- memory and MPI --------------------------------------------------------------------------- */
+
+/* Every row comes to the bits that it comes to over MPI alone. */
+static void rows(void) {
+  static const size_t lengths[] = {3, 20011, 150007}; /* the last is longer than a ring */
+  static uint64_t alone[ROWS_ALL], shared[ROWS_ALL];
+  for (size_t i = 0; i < (launch.world_size > RANKS ? 2 : 3); i++) {
+    weir_transport *t = NULL, *both = open_transport(20);
+    CHECK(weir_transport_mpi(&t, 42, launch.rank, launch.world_size, 20) == WEIR_OK, "MPI alone");
+    CHECK(rows_digest(t, per_machine, lengths[i], 60, alone) == WEIR_OK, "MPI alone");
+    CHECK(rows_digest(both, per_machine, lengths[i], 60, shared) == WEIR_OK, "with memory");
+    for (int row = 0; row < ROWS_ALL; row++)
+      CHECK(alone[row] == shared[row], "row %d of %zu elements: other bits", row, lengths[i]);
+    both->ops->destroy(both);
+    t->ops->destroy(t);
+  }
+}
+
+/* Sums of whole numbers and bytes, drawn at random and worked out by each rank alone. */
+static void drawn_rows(void) {
+  weir_transport *t = open_transport(20);
+  random_ops ops;
+  int name[RANKS_MOST];
+  for (int r = 0; r < t->size; r++) name[r] = r;
+  CHECK(ops_open(&ops, t, name, (uint64_t)per_machine, 60) == WEIR_OK, "begin");
+  for (uint64_t step = 0; step < 100; step++)
+    CHECK(ops_next(&ops, step) == WEIR_OK, "step %d", (int)step);
+  ops_close(&ops);
+  t->ops->destroy(t);
+}
+
+/* No two ranks share a machine: nothing is said, and nothing changes. */
+static void apart(void) {
+  weir_transport *t = open_transport(20);
+  const int machine[] = {3, 2, 1, 0};
+  const uint64_t before = t->bytes_sent;
+  CHECK(weir_transport_share(t, machine, 20) == WEIR_OK, "share");
+  CHECK(strcmp(t->ops->name, "mpi") == 0 && t->bytes_sent == before, "%s", t->ops->name);
+  cross(t, 1);
+  t->ops->destroy(t);
+}
+
+/* Rank 3 has no descriptor left when memory is opened: its machine goes over MPI, the other does not,
+ * and all go by one name. */
+static void lacking(void) {
+  weir_transport *t = open_transport(20);
+  struct rlimit files;
+  cross(t, 1); /* MPI has opened what it needs */
+  const int next = dup(STDERR_FILENO);
+  (void)close(next);
+  (void)getrlimit(RLIMIT_NOFILE, &files);
+  const struct rlimit none = {(rlim_t)next, files.rlim_max};
+  if (t->rank == 3) (void)setrlimit(RLIMIT_NOFILE, &none);
+  share(t, 2);
+  (void)setrlimit(RLIMIT_NOFILE, &files);
+  for (uint64_t step = 2; step < 6; step++) cross(t, step);
   t->ops->destroy(t);
 }
 
@@ -183,6 +240,14 @@ static weir_status ring_until_failure(weir_transport *t, uint64_t step, size_t b
   return status;
 }
 
+/* Every rank hears from all others.  Who has heard knows that they have come to share memory; who has
+ * not may hear first that the group has ended. */
+static weir_status meet(weir_transport *t) {
+  unsigned char byte[RANKS_MOST] = {0};
+  const weir_tag tag = {1, 1, 1, 0};
+  return weir_transport_tell(t, &tag, byte, 1, weir_now_s() + 20);
+}
+
 /* mpirun ends the others once a rank has ended without MPI_Finalize. */
 static void end_together(void) {
   printf("rank %d: ok\n", launch.rank);
@@ -202,7 +267,8 @@ static void stays_ended(weir_transport *t, weir_status status) {
 static void other_step(void) {
   ends_badly = true;
   weir_transport *t = open_transport(20);
-  const weir_status status = ring_until_failure(t, t->rank == 1 ? 70 : 7, 100, 100, 20);
+  weir_status status = meet(t);
+  if (status == WEIR_OK) status = ring_until_failure(t, t->rank == 1 ? 70 : 7, 100, 100, 20);
   CHECK(status == WEIR_E_MISMATCH, "status %d", (int)status);
   CHECK(said("rank 1") || said("rank 2") || t->rank == 1, "who?");
   stays_ended(t, WEIR_E_MISMATCH);
@@ -212,7 +278,8 @@ static void other_step(void) {
 static void too_long(void) {
   ends_badly = true;
   weir_transport *t = open_transport(20);
-  const weir_status status = ring_until_failure(t, 7, t->rank == 1 ? 200000 : 1000, 1000, 20);
+  weir_status status = meet(t);
+  if (status == WEIR_OK) status = ring_until_failure(t, 7, t->rank == 1 ? 200000 : 1000, 1000, 20);
   CHECK(status == WEIR_E_PROTOCOL, "status %d", (int)status);
   CHECK(said("rank 1"), "who?");
   stays_ended(t, WEIR_E_PROTOCOL);
@@ -367,6 +434,20 @@ static void killed(void) {
   nap(60);
 }
 
+/* mpirun lets the others be: they say who is lost. */
+static void killed_alone(void) {
+  ends_badly = true;
+  weir_transport *t = open_transport(20);
+  CHECK(ring(t, 1, 10, 10, 20) == WEIR_OK, "first");
+  if (t->rank == 1) (void)raise(SIGKILL);
+  const double begin_s = weir_now_s();
+  const weir_status status = ring_until_failure(t, 2, 1000000, 1000000, 1.5);
+  CHECK(status == WEIR_E_TIMEOUT || status == WEIR_E_PEER, "status %d", (int)status);
+  CHECK(said("rank 1"), "who?");
+  CHECK(weir_now_s() - begin_s < FOUND_S, "%g s", weir_now_s() - begin_s);
+  t->ops->destroy(t);
+}
+
 static void unlaunched(void) {
   weir_transport *t = NULL;
   CHECK(weir_transport_mpi(&t, 1, 0, 2, 1) == WEIR_E_STATE && t == NULL, "it is launched");
@@ -384,10 +465,14 @@ int main(int argc, char **argv) {
                {"frozen", frozen},           {"leaving", leaving},
                {"other_job", other_job},     {"other_rank", other_rank},
                {"one_missing", one_missing}, {"no_init", no_init},
-               {"killed", killed},           {"unlaunched", unlaunched}};
+               {"killed", killed},           {"killed_alone", killed_alone},
+               {"unlaunched", unlaunched},   {"rows", rows},
+               {"drawn_rows", drawn_rows},   {"apart", apart},
+               {"lacking", lacking}};
   (void)alarm(400);
   CHECK(weir_launch_read(&launch) == WEIR_OK, "launch");
-  for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
+  if (argc == 3) per_machine = atoi(argv[2]);
+  for (size_t i = 0; argc >= 2 && i < sizeof cases / sizeof *cases; i++)
     if (strcmp(argv[1], cases[i].name) == 0) {
       cases[i].run();
       end_together();

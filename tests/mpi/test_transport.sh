@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The MPI transport between processes that mpirun starts: every case of mpi_ranks.c, over shared
-# memory and, where messages count, over Open MPI's TCP too.
+# The MPI transport between processes that mpirun starts: every case of mpi_ranks.c, over Open MPI's own shared
+# memory and, where messages count, over its TCP too; alone, and with memory that ranks of a machine share.
 set -u
 weir=$1
 program=$(dirname "$(dirname "$weir")")/tests/mpi_ranks
@@ -14,9 +14,12 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 failed=0
 
-launch() { # RANKS [mpirun's options...] CASE
+# RANKS [mpirun's options...] CASE[:ARGUMENT...] of mpi_ranks, or of another program.
+launch() {
+  local words
+  IFS=: read -r -a words <<<"${@: -1}"
   timeout -k 5 450 mpirun --oversubscribe -n "$1" --mca btl_tcp_if_include lo "${@:2:$#-2}" \
-    "$program" "${@: -1}" >"$log" 2>&1
+    "${other:-$program}" "${words[@]}" >"$log" 2>&1
 }
 
 # All ranks say that it went well.
@@ -37,11 +40,41 @@ for case in messages groups allreduce; do well 4 "$case"; done
 for case in messages allreduce; do well 4 --mca btl tcp,self "$case"; done
 well 3 allreduce
 for case in other_job other_rank; do well 4 "$case"; done
-# A group that has ended ends without MPI_Finalize, about which mpirun complains.
-for case in leaving other_step too_long native_other_step silent_rank silent_rank_native frozen \
-  one_missing; do
-  launch 4 "$case"
-  if [[ $(grep -c '^rank [0-9]*: ok$' "$log") == 4 ]] && ! grep -q 'mpi_ranks.c:' "$log"; then
+# Machines of so many ranks: two of two, one of three and one of one, two of four, one of all.
+for case in messages:2 messages:3 messages:4 groups:2 allreduce:2 apart lacking:0; do well 4 "$case"; done
+for case in rows:2 rows:3 drawn_rows:2 drawn_rows:3; do well 4 "$case"; done
+well 4 --mca btl tcp,self messages:2
+for case in messages:4 rows:4 drawn_rows:4; do well 8 "$case"; done
+other=${program%ranks}plans
+for case in 2:1000 3:1000 2:100003; do well 4 "$case"; done
+well 8 4:1000
+unset other
+
+# Rank 1 or all of them end without MPI_Finalize, about which mpirun complains; RANKS say that it went well.
+ended() { # RANKS [mpirun's options...] CASE
+  launch 4 "${@:2}"
+  if [[ $(grep -c '^rank [0-9]*: ok$' "$log") == "$1" ]] && ! grep -qE 'mpi_[a-z]*\.[ch]:' "$log"; then
+    echo "ok: ${*:2}"
+  else
+    echo "FAILED: ${*:2}"
+    cat "$log"
+    failed=1
+  fi
+}
+for case in leaving other_step too_long silent_rank frozen; do
+  for machines in '' :2 :3; do ended 4 "$case$machines"; done
+done
+for case in native_other_step silent_rank_native one_missing; do ended 4 "$case"; done
+for machines in '' :2 :3; do ended 3 --enable-recovery "killed_alone$machines"; done
+# A session whose rank has left.
+other=${program%ranks}session
+for case in mpi shm+mpi; do ended 4 "$case"; done
+unset other
+launch 2 no_init
+grep -q '^rank 0: ok$' "$log" && echo "ok: no_init" || { echo "FAILED: no_init"; cat "$log"; failed=1; }
+# A rank that dies ends the job, before the others have waited for it: mpirun sees to it, and says which.
+for case in killed killed:2; do
+  if ! launch 4 "$case" && ! grep -q ': ok$' "$log" && grep -q 'signal 9' "$log"; then
     echo "ok: $case"
   else
     echo "FAILED: $case"
@@ -49,26 +82,6 @@ for case in leaving other_step too_long native_other_step silent_rank silent_ran
     failed=1
   fi
 done
-# A session whose rank has left.
-timeout -k 5 450 mpirun --oversubscribe -n 4 --mca btl_tcp_if_include lo "${program%ranks}session" \
-  >"$log" 2>&1
-if [[ $(grep -c '^rank [0-9]*: ok$' "$log") == 4 ]] && ! grep -q 'mpi_session.c:' "$log"; then
-  echo "ok: session"
-else
-  echo "FAILED: session"
-  cat "$log"
-  failed=1
-fi
-launch 2 no_init
-grep -q '^rank 0: ok$' "$log" && echo "ok: no_init" || { echo "FAILED: no_init"; cat "$log"; failed=1; }
-# A rank that dies ends the job, before the others have waited for it: mpirun sees to it, and says which.
-if ! launch 4 killed && ! grep -q ': ok$' "$log" && grep -q 'signal 9' "$log"; then
-  echo "ok: killed"
-else
-  echo "FAILED: killed"
-  cat "$log"
-  failed=1
-fi
 if env -u OMPI_COMM_WORLD_SIZE -u PMIX_RANK -u PMI_RANK -u PMI_FD "$program" unlaunched >"$log" 2>&1; then
   echo "ok: unlaunched"
 else

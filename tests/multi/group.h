@@ -89,7 +89,7 @@ static inline weir_status group_connect(member *m) {
   for (int r = 0; r < m->size; r++) machine[r] = g->machines[r];
   const weir_status status =
       weir_transport_tcp(&m->transport, g->where, NULL, 1, m->rank, m->size, 20);
-  return status == WEIR_OK ? weir_transport_tcp_share(m->transport, machine, 20) : status;
+  return status == WEIR_OK ? weir_transport_share(m->transport, machine, 20) : status;
 }
 
 static inline void *group_thread(void *argument) {

@@ -101,7 +101,7 @@ static inline weir_status group_share(weir_transport *t, const int *old, int siz
   int machine[GROUP_MAX];
   const int ranks = per_machine > 0 ? per_machine : size > 2 ? (size + 1) / 2 : size;
   for (int r = 0; r < t->size; r++) machine[r] = (old ? old[r] : r) / ranks;
-  return weir_transport_tcp_share(t, machine, timeout_s);
+  return weir_transport_share(t, machine, timeout_s);
 }
 
 static inline weir_status group_connect(const group *g, int rank, weir_transport **t) {

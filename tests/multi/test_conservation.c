@@ -1,12 +1,11 @@
-/* Nothing of a gradient is lost or invented, whatever the plan and however plans change:
- *   N * update + sum of residuals after = sum of (gradient + residual before)
+/* Nothing of a gradient is lost or invented (conserved.h), whatever the plan and however plans change,
  * and every rank gets the same bits.  Short gradients are also compared with a slow reference. */
 #include <criterion/criterion.h>
 #include <fenv.h>
 
 #include "../sampled.h"
 #include "base/base.h"
-#include "group.h"
+#include "conserved.h"
 #include "reference.h"
 
 #define STEPS_MAX 128
@@ -90,37 +89,17 @@ static int root_of(const course *c, const weir_plan *plan, int step, int ranks) 
   return root;
 }
 
-static double norm(const float *x, size_t n) {
-  double square = 0;
-  for (size_t i = 0; i < n; i++) square += (double)x[i] * (double)x[i];
-  return sqrt(square);
-}
-
 static void check_conservation(group *g, const course *c, const weir_plan *plan, const char *what) {
-  const int ranks = g->size;
-  const bool encoded = group_encodes(plan);
-  /* Low rank adds up products, each of which may be as large as the whole; test_lowrank.c has the
-   * closer bound. */
-  double products = 0;
-  if (weir_codec_find(plan->codec)->low_rank)
-    for (int r = 0; r < ranks; r++) products += norm(c->e[r], c->n);
-  for (size_t i = 0; i < c->n; i++) {
-    double before = 0, after = 0, size = products;
-    for (int r = 0; r < ranks; r++) {
-      before += (double)c->g[r][i] + (double)c->before[r][i];
-      after += (double)c->after[r][i];
-      size += fabs((double)c->g[r][i]) + fabs((double)c->before[r][i]);
-      /* What an encoder sends may be larger than the element, but not than element and error. */
-      if (encoded) size += fabs((double)c->after[r][i]);
-    }
-    after += ranks * (double)c->update[0][i];
-    const double bound = (ranks + 6) * 0x1p-23 * size + 1e-37;
-    if (!(fabs(before - after) <= bound)) {
-      group_fail(g, "%s, element %zu of %zu: %.9g came in, %.9g went out", what, i, c->n, before,
-                 after);
-      return;
-    }
+  conserved_step step = {.ranks = g->size, .n = c->n, .update = c->update[0]};
+  double in = 0, out = 0;
+  for (int r = 0; r < g->size; r++) {
+    step.g[r] = c->g[r];
+    step.before[r] = c->before[r];
+    step.after[r] = c->after[r];
   }
+  const size_t i = conserved_not(&step, plan, &in, &out);
+  if (i < c->n)
+    group_fail(g, "%s, element %zu of %zu: %.9g came in, %.9g went out", what, i, c->n, in, out);
 }
 
 /* Element i of the averaged gradient and of the residuals, against the reference. */

@@ -1,13 +1,12 @@
 /* Memory inside of machines and TCP between them: every row comes to the bits that it comes to over TCP
  * alone, whatever has gone wrong on the way to sharing memory or goes wrong in it. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <sys/resource.h>
 
-#include "collectives/compressed.h"
-#include "collectives/transports/tcp_memory.h"
+#include "collectives/transports/tcp.h"
 #include "ranks.h"
 
+#include "every_row.h"
 #include "random_ops.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -17,94 +16,18 @@ static const struct { int size, per_machine; } layouts[] = {{4, 2}, {8, 4}, {4, 
 
 /* --- the same bits ---------------------------------------------------------------------------- */
 
-enum { ROWS = 64 };
-
 typedef struct told {
   int per_machine;
   size_t n;
-  int rows;
   bool mixed;
-  uint64_t digest[GROUP_MAX][ROWS];
+  uint64_t digest[GROUP_MAX][ROWS_ALL];
 } told;
-
-typedef struct course {
-  weir_comm *comm;
-  float *x, *error;
-  size_t n, bytes[GROUP_MAX];
-  uint64_t step;
-  int size;
-} course;
-
-static void fill(course *c) {
-  weir_rng rng = weir_rng_of((uint64_t)weir_comm_rank(c->comm) + 1);
-  const size_t all = (size_t)c->size * c->n;
-  for (size_t i = 0; i < all; i++) c->x[i] = (float)weir_rng_normal(&rng);
-  memset(c->error, 0, c->n * sizeof *c->error);
-  for (int r = 0; r < c->size; r++) c->bytes[r] = c->n * sizeof(float);
-  weir_comm_step(c->comm, 5, c->step++);
-}
-
-static weir_status compress(course *c, uint32_t row) {
-  weir_codec_context *context = NULL;
-  weir_status status = weir_codec_context_create(&context);
-  const weir_coder coder = {.codec = weir_codec_find(WEIR_CODEC_QSGD),
-                            .context = context,
-                            .cr = 0.125,
-                            .seed = 9,
-                            .bucket_log2 = 7};
-  if (status == WEIR_OK)
-    status = weir_compressed[row].run(c->comm, &coder, c->x, c->n, c->error, NULL);
-  weir_codec_context_free(context);
-  return status;
-}
-
-/* Row number i of all tables; WEIR_E_CAPACITY behind the last. */
-static weir_status run_row(course *c, uint32_t i) {
-  const size_t stride = c->n * sizeof(float);
-  const weir_value_format format = (weir_value_format)(i % 2);
-  if (i < 2 * WEIR_ALLREDUCE_COUNT)
-    return weir_allreduces[i / 2].run(c->comm, c->x, c->n, format, c->error, NULL);
-  i -= 2 * WEIR_ALLREDUCE_COUNT;
-  if (i < WEIR_ALLGATHER_COUNT)
-    return weir_allgathers[i].run(c->comm, c->x, stride, c->bytes, NULL);
-  i -= WEIR_ALLGATHER_COUNT;
-  if (i < WEIR_BROADCAST_COUNT)
-    return weir_broadcasts[i].run(c->comm, 1, c->x, stride, &c->bytes[0]);
-  i -= WEIR_BROADCAST_COUNT;
-  if (i < WEIR_REDUCE_SCATTER_COUNT)
-    return weir_reduce_scatters[i].run(c->comm, c->x, c->n, WEIR_VALUE_FP32, NULL);
-  i -= WEIR_REDUCE_SCATTER_COUNT;
-  if (i < WEIR_REDUCE_COUNT)
-    return weir_reduces[i].run(c->comm, 2, c->x, c->n, WEIR_VALUE_FP32, NULL);
-  i -= WEIR_REDUCE_COUNT;
-  if (i < WEIR_GATHER_COUNT) return weir_gathers[i].run(c->comm, 0, c->x, stride, c->bytes);
-  i -= WEIR_GATHER_COUNT;
-  return i < WEIR_COMPRESSED_COUNT ? compress(c, i) : WEIR_E_CAPACITY;
-}
 
 static weir_status rows_body(weir_transport *t, void *user) {
   told *out = user;
   const bool mixed = strcmp(t->ops->name, "mixed") == 0;
   if (mixed != out->mixed) return weir_fail(WEIR_E_INTERNAL, "transport %s", t->ops->name);
-  course c = {.n = out->n, .size = t->size};
-  weir_status status = weir_comm_create(&c.comm, t, TIMEOUT_S);
-  c.x = calloc((size_t)t->size * c.n, sizeof *c.x);
-  c.error = calloc(c.n, sizeof *c.error);
-  if (status == WEIR_OK)
-    status = weir_comm_find_hosts(c.comm, (uint64_t)(t->rank / out->per_machine));
-  uint32_t row = 0;
-  while (status == WEIR_OK && row < ROWS) {
-    fill(&c);
-    status = run_row(&c, row);
-    uint64_t digest = weir_hash(WEIR_HASH_INIT, c.x, (size_t)t->size * c.n * sizeof *c.x);
-    digest = weir_hash(digest, c.error, c.n * sizeof *c.error);
-    if (status == WEIR_OK) out->digest[t->rank][row++] = digest;
-  }
-  if (t->rank == 0) out->rows = (int)row;
-  weir_comm_free(c.comm);
-  free(c.error);
-  free(c.x);
-  return status == WEIR_E_CAPACITY ? WEIR_OK : status;
+  return rows_digest(t, out->per_machine, out->n, TIMEOUT_S, out->digest[t->rank]);
 }
 
 static told *run_rows(bool mixed, int size, int per_machine, size_t n, int streams,
@@ -126,11 +49,8 @@ static void compare(size_t layout, size_t n, int streams, const char *secret) {
   const int size = layouts[layout].size, per_machine = layouts[layout].per_machine;
   told *alone = run_rows(false, size, per_machine, n, 1, NULL);
   told *mixed = run_rows(true, size, per_machine, n, streams, secret);
-  cr_assert_eq(mixed->rows, 2 * WEIR_ALLREDUCE_COUNT + WEIR_ALLGATHER_COUNT + WEIR_BROADCAST_COUNT +
-                                WEIR_REDUCE_SCATTER_COUNT + WEIR_REDUCE_COUNT + WEIR_GATHER_COUNT +
-                                WEIR_COMPRESSED_COUNT);
   for (int r = 0; r < size; r++)
-    for (int row = 0; row < mixed->rows; row++)
+    for (int row = 0; row < ROWS_ALL; row++)
       cr_assert_eq(mixed->digest[r][row], alone->digest[r][row],
                    "layout %zu, n %zu, rank %d, row %d", layout, n, r, row);
   (void)munmap(alone, sizeof *alone);
@@ -189,15 +109,15 @@ static weir_status lacking_body(weir_transport *t, void *user) {
   (void)getrlimit(RLIMIT_NOFILE, &files);
   const struct rlimit none = {(rlim_t)next, files.rlim_max};
   if (t->rank == l->victim) (void)setrlimit(RLIMIT_NOFILE, &none);
-  weir_status status = weir_transport_tcp_share(t, machine, TIMEOUT_S);
+  weir_status status = weir_transport_share(t, machine, TIMEOUT_S);
   (void)setrlimit(RLIMIT_NOFILE, &files);
   if (status != WEIR_OK) return status;
   tcp *self = (tcp *)t;
   /* All go by one name; but the machine of the victim has no memory. */
-  if (strcmp(t->ops->name, "mixed") != 0 || (self->memory == NULL) != apart ||
-      (self->segment == NULL) != apart || group_descriptors() != before)
+  if (strcmp(t->ops->name, "mixed") != 0 || (self->shared.memory == NULL) != apart ||
+      (self->shared.segment == NULL) != apart || group_descriptors() != before)
     return weir_fail(WEIR_E_INTERNAL, "rank %d: %s, %p, %d descriptors of %d", t->rank,
-                     t->ops->name, (void *)self->memory, group_descriptors(), before);
+                     t->ops->name, (void *)self->shared.memory, group_descriptors(), before);
   return group_talk(t, NULL);
 }
 
@@ -212,7 +132,7 @@ static weir_status alone_body(weir_transport *t, void *user) {
   (void)user;
   const int apart[] = {2, 1, 0};
   const uint64_t before = t->bytes_sent;
-  const weir_status status = weir_transport_tcp_share(t, apart, TIMEOUT_S);
+  const weir_status status = weir_transport_share(t, apart, TIMEOUT_S);
   if (status != WEIR_OK) return status;
   if (strcmp(t->ops->name, "tcp") != 0 || t->bytes_sent != before)
     return weir_fail(WEIR_E_INTERNAL, "%s, %d bytes", t->ops->name, (int)(t->bytes_sent - before));
@@ -221,12 +141,22 @@ static weir_status alone_body(weir_transport *t, void *user) {
 
 Test(mixed, ranks_that_are_alone_say_nothing) { group_passes(GROUP_TCP, 3, alone_body, NULL); }
 
+Test(mixed, other_transports_share_nothing) {
+  weir_transport *t = NULL;
+  const int machine = 0;
+  cr_assert_eq(weir_transport_inproc(&t, "shares nothing", 0, 1, TIMEOUT_S), WEIR_OK);
+  cr_assert_eq(weir_transport_share(t, &machine, TIMEOUT_S), WEIR_E_UNSUPPORTED);
+  cr_assert_not_null(strstr(weir_last_error(), "ranks over inproc cannot share memory"), "%s",
+                     weir_last_error());
+  t->ops->destroy(t);
+}
+
 /* One has ended before: the others are told by name, in time. */
 static weir_status ended_body(weir_transport *t, void *user) {
   (void)user;
   static const int machine[] = {0, 0, 1, 1};
   if (t->rank == 3) return WEIR_OK;
-  return weir_transport_tcp_share(t, machine, 3.0);
+  return weir_transport_share(t, machine, 3.0);
 }
 
 Test(mixed, a_rank_that_ends_before_it_shares_is_named) {
@@ -273,7 +203,7 @@ Test(mixed, what_was_sent_before_the_end_arrives) { group_passes(GROUP_MIXED, 2,
 static weir_status spoilt_body(weir_transport *t, void *user) {
   const bool of_reader = *(const bool *)user;
   static unsigned char data[1000];
-  const tcp_memory *m = ((tcp *)t)->peer[1 - t->rank].memory;
+  const weir_memory *m = ((tcp *)t)->peer[1 - t->rank].memory;
   const weir_send send = {1 - t->rank, data, sizeof data, 0};
   weir_recv recv = {1 - t->rank, data, sizeof data, 0, 0};
   const double deadline_s = weir_now_s() + TIMEOUT_S;

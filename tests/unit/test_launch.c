@@ -292,7 +292,7 @@ Test(launch, the_transport_follows_from_the_launcher) {
   weir_options_init(&options);
   options.transport = "auto";
   cr_assert_eq(weir_options_from_environment(&options, &l), WEIR_OK, "%s", weir_last_error());
-  cr_assert_str_eq(options.transport, weir_transport_has_mpi() ? "mpi" : "auto");
+  cr_assert_str_eq(options.transport, weir_transport_has_mpi() ? "shm+mpi" : "auto");
   ENVIRONMENT("RANK", "0", "WORLD_SIZE", "2", "MASTER_ADDR", "h");
   weir_options_init(&options);
   options.transport = "auto";

@@ -68,7 +68,11 @@ def open_session(group: Any, options: dict[str, Any]) -> Session:
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     overlap = options.get("policy", "weir") == "weir"  # the others plan no buckets
     options = {"transport": "auto", "timeout_s": TIMEOUT_S, "overlap": overlap, **options}
-    if ranks == 1 or "rendezvous" in options or options["transport"] in ("mpi", "inproc"):
+    if (
+        ranks == 1
+        or "rendezvous" in options
+        or options["transport"] in ("mpi", "shm+mpi", "inproc")
+    ):
         return Session(rank, ranks, **options)
     networks: list[Any] = [None] * ranks
     dist.all_gather_object(networks, _network(), group=group)
