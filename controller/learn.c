@@ -5,6 +5,7 @@
  * absurd on a slow one.  So the difference is learnt, and after a change of the network each arm
  * keeps only the least it ever was. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -115,6 +116,17 @@ static weir_status price_on_host(const weir_loop *loop, const weir_plan *plans, 
   return status;
 }
 
+static void say_prices(const weir_plan *plans, size_t count, const double *seconds, bool priced) {
+  char text[256];
+  size_t at = 0;
+  if (!weir_log_on(WEIR_LOG_INFO)) return;
+  for (size_t i = 0; i < count && at < sizeof text; i++)
+    at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %.3g", i > 0 ? ", " : "",
+                           weir_codec_name(plans[i].codec), 1e3 * seconds[i]);
+  weir_log(WEIR_LOG_INFO, "ms that a step compresses for, timed %s: %s",
+           priced ? "where gradients are" : "on this host's processors", text);
+}
+
 weir_status weir_learn_codecs(weir_loop *loop, weir_price_fn *price, void *user) {
   weir_plan plans[WEIR_ARMS];
   double seconds[WEIR_ARMS];
@@ -126,6 +138,7 @@ weir_status weir_learn_codecs(weir_loop *loop, weir_price_fn *price, void *user)
              "until steps tell: %s",
              weir_last_error());
   const weir_status status = priced ? WEIR_OK : price_on_host(loop, plans, count, seconds);
+  if (status == WEIR_OK) say_prices(plans, count, seconds, priced);
   for (size_t i = 0; i < count && status == WEIR_OK; i++) {
     const uint32_t codec = plans[i].codec;
     const double prior =
