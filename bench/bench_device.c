@@ -1,9 +1,10 @@
 /* Milliseconds of a step on a CUDA device, alone in its group: error feedback, compressing,
  * shipping the message to the host, looking through it there, decoding and averaging; medians of 15
- * after 5. bench_cuda has the kernels by themselves.  And what of that a step counts as compressing, of
- * the codecs that policy weir chooses among, beside what it is foretold as at a start.  One JSON
- * document; exit code 77 without a device.  Usage: bench_device [elements [priced]], 25.6 million by
- * default, in 160 tensors, foretold from so many at the most (the usual) */
+ * after 5. bench_cuda has the kernels by themselves.  And what of that a step counts as
+ * compressing, of the codecs that policy weir chooses among, beside what it is foretold as at a
+ * start.  One JSON document; exit code 77 without a device.
+ * Usage: bench_device [elements [priced]]: 25.6 million by default, in 160 tensors; foretold from so
+ * many at the most, by default as many as at a start */
 #include <stdio.h>
 #include <stdlib.h>
 #include <weir/weir.h>

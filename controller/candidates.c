@@ -133,16 +133,16 @@ double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const doubl
              : 0.0;
 }
 
-/* Do devices encode and decode the messages of such a sum themselves?  Else, as what is rounded does, its
- * elements go over the host (docs/internals/device.md). */
+/* Do devices encode and decode the messages of such a sum themselves?  Else, as what is rounded
+ * does, its elements go over the host (docs/internals/device.md). */
 static bool sums_on_devices(const weir_plan *plan) {
   const weir_plan usual = weir_plan_usual(plan);
   const weir_compressed_row *row = weir_compressed_of(&usual);
   return row != NULL && row->id != WEIR_COMPRESSED_HIER_SRA && !weir_codecs[plan->codec]->by_tensor;
 }
 
-/* What is left of a sum of messages is kept as of rounding, in a pass over all elements: of a device's
- * own as long as other passes of the codec take there. */
+/* What is left of a sum of messages is kept as of rounding, in a pass over all elements: of a
+ * device's own as long as other passes of the codec take there. */
 static double keeping_s(const weir_plan *plan, uint64_t workers, uint64_t elements, bool devices,
                         const double *compress) {
   uint32_t rounding = 0;

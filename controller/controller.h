@@ -20,8 +20,8 @@ typedef struct weir_controller weir_controller;
 /* Parts of a journal whose size is limited: PATH is the newest, then PATH.1 ... */
 enum { WEIR_JOURNAL_PARTS = 4 };
 
-/* Seconds that a step of each of these plans compresses and decodes for, of the whole gradient in the
- * whole group: finite, not negative. */
+/* Seconds that a step of each of these plans compresses and decodes for, of the whole gradient in
+ * the whole group: finite, not negative. */
 typedef weir_status weir_price_fn(void *user, const weir_plan *plans, size_t count,
                                   double *seconds);
 

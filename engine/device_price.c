@@ -1,7 +1,7 @@
 /* What compressing takes on an engine's device: another engine there, alone in its group and over
- * tensors like the first ones', runs some steps of every plan, so that each is timed as it is run, copies
- * to the host and back included.  A gradient longer than what is run goes on by the line through two
- * sizes. */
+ * tensors like the first ones', runs some steps of every plan, so that each is timed as it is run,
+ * copies to the host and back included.  A gradient longer than what is run goes on by the line
+ * through two sizes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -326,8 +326,8 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
   return status;
 }
 
-/* On this rank's device, where all have one: ranks that go on in step go as fast as the slowest, which
- * is one in host memory where there is any. */
+/* On this rank's device, where all have one: ranks that go on in step go as fast as the slowest,
+ * which is one in host memory where there is any. */
 static weir_status price(void *user, const weir_plan *plans, size_t count, double *seconds) {
   const weir_session *session = user;
   return weir_engine_price(session->engine, 0, plans, count, seconds);

@@ -638,7 +638,7 @@ static weir_status price(void *user, const weir_plan *plans, size_t count, doubl
   return p->fails ? weir_fail(WEIR_E_NOMEM, "the pricer has no memory") : WEIR_OK;
 }
 
-/* The plan that is directed first, and what the decision's line in the journal has of compressing. */
+/* The plan that is directed first, and what the decision's line in the journal has of compress. */
 static weir_plan first_choice(pricer *p, double bandwidth, double compress[WEIR_CODEC_COUNT]) {
   char path[] = "/tmp/weir-journal-XXXXXX", line[16384];
   const int fd = mkstemp(path);
@@ -665,10 +665,10 @@ static weir_plan first_choice(pricer *p, double bandwidth, double compress[WEIR_
   return w.plan;
 }
 
-/* 4 MB over 100 MB/s are 60 ms as a ring, and bf16's 30; what top-k sends takes a few.  So it pays for
- * itself where selecting takes nothing, and not where it takes half a second.  The factors are the told
- * times over the usual ones, which are 5 us + 0.3 ms of none, and of top-k 20 us + 2 ms + 4 messages of
- * 10000 elements that take 4 ns. */
+/* 4 MB over 100 MB/s are 60 ms as a ring, and bf16's 30; what top-k sends takes a few.  So it pays
+ * for itself where selecting takes nothing, and not where it takes half a second.  The factors are
+ * the told times over the usual ones, which are 5 us + 0.3 ms of none, and of top-k 20 us + 2 ms +
+ * 4 messages of 10000 elements that take 4 ns. */
 Test(loop, begins_with_what_the_pricer_says) {
   double compress[WEIR_CODEC_COUNT];
   pricer cheap = {.light_s = 1e-3, .heavy_s = 50e-6}, dear = {.light_s = 1e-3, .heavy_s = 0.5};
@@ -707,8 +707,8 @@ Test(loop, a_pricer_that_fails_is_done_without) {
   }
 }
 
-/* Whoever times them knows how long the gradient is: a million elements take the host's processors at least
- * a tenth of a nanosecond each, which is 20 times what none's fixed part is usually. */
+/* Whoever times them knows how long the gradient is: a million elements take the host's processors
+ * at least a tenth of a nanosecond each, which is 20 times what none's fixed part is usually. */
 Test(loop, codecs_are_timed_for_the_gradient_there_is) {
   double compress[WEIR_CODEC_COUNT];
   (void)first_choice(NULL, 1e8, compress);

@@ -124,10 +124,11 @@ Test(decide, every_codec_has_a_compression_prior) {
   cr_expect_float_eq(weir_compress_prior(WEIR_CODEC_QSGD, 4, 1000000, 0.125), 1.805e-3, 1e-12);
 }
 
-/* 4 workers, 1e6 elements.  On the way qsgd encodes one gradient and decodes two, 5 us + 0.6 + 2 * 0.3 ms,
- * and terngrad 5 us + 1 + 2 * 0.2 ms; a pass as bf16's is 5 us + 0.6 ms.  bf16's goes over the host and
- * takes twice as long as usual, qsgd's are a device's own and take a tenth: so does the pass where devices
- * sum messages themselves, which they do not inside of machines first, nor terngrad's. */
+/* 4 workers, 1e6 elements.  On the way qsgd encodes one gradient and decodes two, 5 us + 0.6 + 2 *
+ * 0.3 ms, and terngrad 5 us + 1 + 2 * 0.2 ms; a pass as bf16's is 5 us + 0.6 ms.  bf16's goes over
+ * the host and takes twice as long as usual, qsgd's are a device's own and take a tenth: so does
+ * the pass where devices sum messages themselves, which they do not inside of machines first, nor
+ * terngrad's. */
 Test(decide, what_sums_of_messages_leave_is_kept_where_they_are_made) {
   double compress[WEIR_CODEC_COUNT];
   for (size_t c = 0; c < WEIR_CODEC_COUNT; c++) compress[c] = 1;
