@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "session/state.h"
 
-typedef enum kind { INT, COUNT, NUMBER, FLAG, WORDS } kind;
+typedef enum kind { INT, COUNT, NUMBER, FLAG, ADDRESS, WORDS } kind;
 
 #define KEY(kind, field) \
   { #field, kind, offsetof(weir_options, field), sizeof(((weir_options *)NULL)->field) }
@@ -14,41 +14,18 @@ static const struct {
   const char *key;
   kind kind;
   size_t at, bytes;
-} keys[] = {KEY(INT, rank),
-            KEY(INT, world_size),
-            KEY(WORDS, transport),
-            KEY(WORDS, rendezvous),
-            KEY(WORDS, bind_address),
-            KEY(COUNT, job_id),
-            KEY(WORDS, secret),
-            KEY(WORDS, secret_file),
-            KEY(NUMBER, timeout_s),
-            KEY(WORDS, policy),
-            KEY(WORDS, risk),
-            KEY(NUMBER, trial_budget),
-            KEY(COUNT, steps),
-            KEY(COUNT, seed),
-            KEY(NUMBER, momentum_correction),
-            KEY(COUNT, warmup_steps),
-            KEY(WORDS, journal_path),
-            KEY(COUNT, journal_bytes),
-            KEY(FLAG, active_probes),
-            KEY(FLAG, overlap),
-            KEY(FLAG, profile),
-            KEY(INT, codec_threads),
-            KEY(COUNT, memory_limit),
-            KEY(INT, tcp_streams),
-            KEY(INT, device),
-            KEY(WORDS, nonfinite),
-            KEY(INT, listener),
-            KEY(WORDS, tls),
-            KEY(WORDS, full_precision),
-            KEY(INT, max_ranks),
-            KEY(WORDS, update_rule),
-            KEY(WORDS, tls_certificate),
-            KEY(WORDS, tls_key),
-            KEY(WORDS, tls_authority),
-            KEY(FLAG, error_feedback)};
+} keys[] = {KEY(INT, rank),           KEY(INT, world_size),      KEY(WORDS, transport),
+            KEY(WORDS, rendezvous),   KEY(WORDS, bind_address),  KEY(COUNT, job_id),
+            KEY(WORDS, secret),       KEY(WORDS, secret_file),   KEY(NUMBER, timeout_s),
+            KEY(WORDS, policy),       KEY(WORDS, risk),          KEY(NUMBER, trial_budget),
+            KEY(COUNT, steps),        KEY(COUNT, seed),          KEY(NUMBER, momentum_correction),
+            KEY(COUNT, warmup_steps), KEY(WORDS, journal_path),  KEY(COUNT, journal_bytes),
+            KEY(FLAG, active_probes), KEY(FLAG, overlap),        KEY(FLAG, profile),
+            KEY(INT, codec_threads),  KEY(COUNT, memory_limit),  KEY(INT, tcp_streams),
+            KEY(INT, device),         KEY(ADDRESS, stream),      KEY(WORDS, nonfinite),
+            KEY(INT, listener),       KEY(WORDS, tls),           KEY(WORDS, full_precision),
+            KEY(INT, max_ranks),      KEY(WORDS, update_rule),   KEY(WORDS, tls_certificate),
+            KEY(WORDS, tls_key),      KEY(WORDS, tls_authority), KEY(FLAG, error_feedback)};
 #define KEYS (sizeof keys / sizeof *keys)
 
 size_t weir_options_size(void) { return sizeof(weir_options); }
@@ -69,6 +46,13 @@ static bool read_count(const char *text, uint64_t *out) {
   return *text >= '0' && *text <= '9' && *end == 0 && errno == 0;
 }
 
+static bool read_address(const char *text, void **out) {
+  uint64_t count;
+  if (!read_count(text, &count) || count > UINTPTR_MAX) return false;
+  *out = (void *)(uintptr_t)count;
+  return true;
+}
+
 static bool read_number(const char *text, double *out) {
   char *end;
   *out = strtod(text, &end);
@@ -82,12 +66,13 @@ static bool read_flag(const char *text, bool *out) {
 
 weir_status weir_options_set(weir_options *options, const char *key, const char *value) {
   static const char *const due[] = {"a whole number", "a whole number of at least 0", "a number",
-                                    "\"true\" or \"false\""};
+                                    "\"true\" or \"false\"", "an address in decimal digits"};
   union {
     int whole;
     uint64_t count;
     double number;
     bool flag;
+    void *address;
     const char *words;
   } read;
   size_t i = 0;
@@ -107,6 +92,7 @@ weir_status weir_options_set(weir_options *options, const char *key, const char 
     case COUNT: good = read_count(value, &read.count); break;
     case NUMBER: good = read_number(value, &read.number); break;
     case FLAG: good = read_flag(value, &read.flag); break;
+    case ADDRESS: good = read_address(value, &read.address); break;
     case WORDS: read.words = value; break;
   }
   if (!good)

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# The Python package's style, types and tests, with the library of this build.  Where CI is set nothing
-# that is missing is skipped.
+# The Python package's style, types and tests, with the library of this build ("package"); or those tests that run
+# on an emulated device ("device").  Where CI is set nothing that is missing is skipped.
 set -uo pipefail
-library=$1 source=$2 command=$3
+part=$1 library=$2 source=$3 command=$4 emulated=$5
 home=${WEIR_PYTORCH_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/pytorch}
 if [[ ! -f $home/installed ]]; then
   echo "skipped: no PyTorch in $home; scripts/setup-pytorch.sh fetches it"
   [[ -z ${CI:-} ]] || exit 1
   exit 77
 fi
+export PYTHONPATH=$source/python WEIR_LIBRARY=$library WEIR_COMMAND=$command PYTHONDONTWRITEBYTECODE=1
+export WEIR_TEST_CUDA=$emulated
+tests=("$home/bin/python" -m pytest -q -p no:cacheprovider --durations=5 "$source/python/tests")
+[[ $part != device ]] || exec "${tests[@]}" -k device
 for tool in ruff mypy; do
   [[ -x $home/bin/$tool ]] || {
     echo "python: $home has no $tool; scripts/setup-pytorch.sh fetches it" >&2
@@ -23,5 +27,4 @@ style=(--no-cache --config "$source/python/pyproject.toml" "$source/python" "$so
 }
 "$home/bin/mypy" --strict --cache-dir /dev/null --python-executable "$home/bin/python" \
   "$source/python/weir" || exit 1
-export PYTHONPATH=$source/python WEIR_LIBRARY=$library WEIR_COMMAND=$command PYTHONDONTWRITEBYTECODE=1
-exec "$home/bin/python" -m pytest -q -p no:cacheprovider --durations=5 "$source/python/tests"
+exec "${tests[@]}" -k "not device"

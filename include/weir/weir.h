@@ -195,9 +195,9 @@ typedef struct weir_options {
 
 /* sizeof(weir_options) in this library, for callers without its headers. */
 size_t weir_options_size(void);
-/* Set the field that is called `key` from text: a number; "true" or "false"; or words, which are
- * borrowed as when the field is set by hand.  For bindings and configuration files: every field can
- * be set so but struct_size, stream and virtual_*.
+/* Set the field that is called `key` from text: a number; "true" or "false"; an address in decimal
+ * digits (`stream`); or words, which are borrowed as when the field is set by hand.  For bindings and
+ * configuration files: every field can be set so but struct_size and virtual_*.
  * WEIR_E_INVALID: there is no such key, the caller's struct is too old to have it, or the value is
  * not what the field takes (its range is checked by weir_session_create); *options is unchanged. */
 weir_status weir_options_set(weir_options *options, const char *key, const char *value);

@@ -17,16 +17,19 @@ HERE = Path(__file__).parent
 
 
 class Ranks:
-    """`count` processes in one process group; run(name) calls that function of a script on all."""
+    """`count` processes in one process group; run(name) calls that function of a script on all.
+    `memory`: "host", or "device", which is emulated (emulated.py)."""
 
-    def __init__(self, count: int, script: str) -> None:
-        self.count, self.script = count, script
+    def __init__(self, count: int, script: str, memory: str) -> None:
+        self.count, self.script, self.memory = count, script, memory
         self.workers: list[subprocess.Popen[str]] = []
 
     def _start(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(self.count)}
         environment["WEIR_TEST_STORE"] = str(Path(self.folder.name) / "store")
+        if self.memory == "device":
+            environment |= {"WEIR_TEST_DEVICE": "1", "WEIR_CUDA_LIBRARY": emulated_library()}
         self.workers = [
             subprocess.Popen(
                 [sys.executable, str(HERE / self.script)],
@@ -66,6 +69,13 @@ class Ranks:
         self.workers = []
 
 
+def emulated_library() -> str:
+    """tests/emulate's libweir_cuda, of the build that is tested; skips without."""
+    return os.environ.get("WEIR_TEST_CUDA") or pytest.skip(
+        "WEIR_TEST_CUDA names no emulated device"
+    )
+
+
 def torch_version() -> tuple[int, ...]:
     """Skips where there is none.  It is not imported for that, which takes seconds."""
     try:
@@ -74,19 +84,19 @@ def torch_version() -> tuple[int, ...]:
         pytest.skip("torch is not installed: pip install torch")
 
 
-@pytest.fixture(scope="session")
-def ranks():
+@pytest.fixture(scope="session", params=["host", "device"])
+def ranks(request):
     torch_version()
-    group = Ranks(3, "traps.py")
+    group = Ranks(3, "traps.py", request.param)
     yield group
     group.stop()
 
 
-@pytest.fixture(scope="module")
-def machines():
+@pytest.fixture(scope="module", params=["host", "device"])
+def machines(request):
     """Two of two ranks each."""
     if torch_version() < (2, 5):
         pytest.skip("fully_shard calls hooks since torch 2.5")
-    group = Ranks(4, "shards.py")
+    group = Ranks(4, "shards.py", request.param)
     yield group
     group.stop()

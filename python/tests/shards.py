@@ -123,6 +123,12 @@ def by_hand() -> None:
     for step in range(3):
         backward(mine, step)
         near(mine, average_of(model, step))
+    clear(mine)
+    x = batch(3)
+    x[0, 0] = float("inf") if rank() == 1 else 0.0
+    mine(x).square().mean().backward()
+    assert attached.info.lost
+    assert all(local(p.grad).isnan().all() for p in mine.parameters())
     attached.close()
 
 

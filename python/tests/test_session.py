@@ -1,10 +1,12 @@
 """weir.Session: ranks as threads, gradients in whatever has a buffer."""
 
 import array
+import ctypes
 import logging
 import threading
 
 import pytest
+from conftest import emulated_library
 
 import weir
 
@@ -104,7 +106,7 @@ def test_saves_and_goes_on():
     def second(session, rank):
         session.register("w", 8)
         with pytest.raises(weir.WeirError, match="checksum"):
-            session.load(saved[rank][0][:-1] + b"x")
+            session.load(saved[rank][0][:-1] + bytes([saved[rank][0][-1] ^ 1]))
         with pytest.raises(weir.WeirError, match="ends too soon"):
             session.load(saved[rank][0][:-1])
         session.load(saved[rank][0])
@@ -177,3 +179,127 @@ def test_lines_go_to_logging(caplog, monkeypatch):
         r.name == "weir" and r.levelno == logging.INFO and "rank 1" in r.getMessage()
         for r in caplog.records
     )
+
+
+class OnDevice:
+    """An array as a device's libraries have them."""
+
+    def __init__(self, buffer, typestr="<f4", shape=None, strides=None, constant=False):
+        self.buffer = buffer
+        self.__cuda_array_interface__ = {
+            "shape": (len(buffer),) if shape is None else shape,
+            "typestr": typestr,
+            "data": (buffer.buffer_info()[0], constant),
+            "strides": strides,
+            "version": 3,
+        }
+
+
+@pytest.fixture
+def emulated(monkeypatch):
+    """tests/emulate's device, to which all memory of the process is its own."""
+    library = ctypes.CDLL(emulated_library())
+    library.weir_test_adopt()
+    library.weir_test_stream.restype = ctypes.c_void_p
+    monkeypatch.setenv("WEIR_CUDA_LIBRARY", emulated_library())
+    return library
+
+
+def test_a_device(emulated):
+    class Stream:
+        cuda_stream = emulated.weir_test_stream()
+
+    def work(session, rank):
+        session.register("a", (2, 2))
+        session.register("b", 2, "bfloat16")
+        session.register("nothing", 0)
+        session.start()
+        a = array.array("f", [rank, 10 * rank, 1, -1])
+        b = array.array("H", [0x3F80, 0x4040])
+        row = OnDevice(a, shape=(2, 2), strides=(8, 4))
+        session.average([row, OnDevice(b, "<V2"), OnDevice(array.array("f", []))])
+        session.average([a.buffer_info()[0], OnDevice(b, "<u2"), 0])
+        with pytest.raises(TypeError, match="4 elements of float32 is due, not 2 of type '<u2'"):
+            session.average([OnDevice(b, "<u2"), b, 0])
+        return list(a), list(b)
+
+    for told in run(2, work, policy="fixed:none:1:dense-ring", device=0, stream=Stream()):
+        assert told == ([0.5, 5, 1, -1], [0x3F80, 0x4040])
+
+
+@pytest.mark.parametrize(
+    "device, lent, words",
+    [
+        (0, {"shape": (2, 2), "strides": (4, 8)}, "to be contiguous"),
+        (0, {"constant": True}, "to be writable"),
+        (0, {"typestr": "<f8"}, "4 of type '<f8'"),
+        (-1, {}, "session's are in host memory, as it got no device="),
+    ],
+)
+def test_arrays_on_devices_that_are_refused(emulated, device, lent, words):
+    with weir.Session(device=device) as session:
+        session.register("w", 4)
+        session.start()
+        session.begin()
+        with pytest.raises(TypeError, match=words):
+            session.submit(0, OnDevice(array.array("f", [1, 2, 3, 4]), **lent))
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch")
+
+    def work(session, rank):
+        session.register("w", 4)
+        session.register("half", 2, "bfloat16")
+        session.start()
+        w, half = torch.full((4,), float(rank)), torch.ones(2, dtype=torch.bfloat16)
+        session.average([w, half])
+        session.begin()
+        for wrong, words in (
+            (torch.zeros(2, 4)[:, ::2], "of float32 that lie apart"),
+            (w.double(), "not 4 of float64"),
+            (w[:2], "not 2 of float32"),
+        ):
+            with pytest.raises(TypeError, match=words):
+                session.submit(0, wrong)
+        return w.tolist()
+
+    assert run(2, work, policy="fixed:none:1:dense-ring") == [[0.5] * 4] * 2
+
+
+def test_a_tensor_of_another_device_is_refused(emulated):
+    class Elsewhere:
+        """A tensor that no machine without a device can have."""
+
+        class device:
+            type, index = "cuda", 1
+
+        dtype = "torch.float32"
+
+        def numel(self):
+            return 4
+
+        def is_contiguous(self):
+            return True
+
+        def data_ptr(self):
+            raise AssertionError("asked for")
+
+    for device, words in ((0, "are on device 0"), (-1, "are in host memory, as it got no device=")):
+        with weir.Session(device=device) as session:
+            session.register("w", 4)
+            session.start()
+            session.begin()
+            with pytest.raises(TypeError, match=words):
+                session.submit(0, Elsewhere())
+
+
+def test_what_a_device_takes(monkeypatch):
+    monkeypatch.setenv("WEIR_CUDA_LIBRARY", "/nowhere/libweir_cuda.so")
+    with pytest.raises(weir.WeirError, match="/nowhere/.*nvcc.*WEIR_CUDA_LIBRARY") as caught:
+        weir.Session(device=0)
+    assert caught.value.status_name == "WEIR_E_UNSUPPORTED"
+    with pytest.raises(TypeError, match="stream is 'mine'; the address of a cudaStream_t is due"):
+        weir.Session(device=0, stream="mine")
+    with pytest.raises(weir.UsageError, match="there is a stream, and no device"):
+        weir.Session(stream=4096)

@@ -21,6 +21,7 @@ import numpy
 import pytest
 import torch
 import torch.distributed as dist
+from common import refused, tried
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -129,16 +130,6 @@ def stays_alike(model: nn.Module, steps: int, loss: Any = loss_of, **ddp: Any) -
         identical_on_all(ours)
     attached.close()
     return worst
-
-
-@contextlib.contextmanager
-def refused(kind: type[Exception], words: str) -> Iterator[None]:
-    try:
-        yield
-    except kind as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError(f"{words}: nothing was raised")
 
 
 # --- traps -------------------------------------------------------------------------------------
@@ -774,26 +765,6 @@ def same(a: list[Any], b: list[Any]) -> None:
         assert torch.equal(left, right), f"{at} of {len(a)}: {left} beside {right}"
 
 
-def tried(attached: Any, trials: Any) -> Any:
-    """A session's begin() that makes trials of so many steps, from the so many-th begin on."""
-    begin, count = attached.session.begin, 0
-
-    def trying() -> Any:
-        nonlocal count
-        info = begin()
-        info.trial = attached.trial
-        if any(count == first + length for first, length in trials):
-            attached._put_back()
-            info.trial = False
-        if any(count == first for first, _ in trials):
-            attached._keep()
-            info.trial = True
-        count += 1
-        return info
-
-    return trying
-
-
 def trials_leave_nothing() -> int:
     """A training with trials that are rolled back ends with the same bits as one without."""
     ends = []
@@ -918,6 +889,12 @@ def plain_loop() -> None:
         assert info.step == step and info.plan == "none:1:dense-ring"
         alike(plain.module, model)
         identical_on_all(model)
+    clear(model)
+    x = batch(4)
+    x[0, 0] = float("inf") if rank() == 1 else 0.0
+    model(x).square().mean().backward()
+    assert weir.torch.average(model, policy=EXACT).lost
+    assert all(p.grad.isnan().all() for p in model.parameters())
 
 
 def fsdp_shards() -> None:
@@ -948,6 +925,10 @@ def main(functions: dict[str, Any]) -> None:
         world_size=int(os.environ["WORLD_SIZE"]),
         timeout=datetime.timedelta(seconds=60),  # one rank's failure is not waited for
     )
+    if os.environ.get("WEIR_TEST_DEVICE"):
+        import emulated
+
+        emulated.install()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever is printed goes elsewhere
     for line in sys.stdin:

@@ -9,7 +9,7 @@ class WeirError(RuntimeError):
     """A call of the library failed; `status` is its weir_status, `status_name` that one's name."""
 
     def __init__(self, status: int, message: str) -> None:
-        self.status = status
+        self.status, self.message = status, message
         self.status_name = _native.library.weir_status_name(status).decode()
         super().__init__(f"{message} ({self.status_name})")
 

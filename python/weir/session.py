@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Union
 
 from . import _log, _native
-from .errors import UsageError, check
+from .errors import UsageError, WeirError, check
 
 _library = _native.library
 
@@ -72,13 +73,20 @@ def format_plan(plan: _native.Plan) -> str:
 
 # What the elements of a buffer are called, and how long they are; Python has no bfloat16.
 _FORMATS = {"float32": ("f", 4), "float16": ("e", 2), "bfloat16": ("H", 2)}
+# Likewise in the CUDA array interface, where bfloat16 is bits of one kind or another.
+_TYPESTRS = {"float32": ("<f4",), "float16": ("<f2",), "bfloat16": ("<V2", "<u2")}
 
 
-def _address(buffer: Any, elements: int, dtype: str) -> tuple[int, Any]:
-    """Where a gradient lies, and what keeps it there: an address, or anything with the buffer
-    protocol that is contiguous and can be written to."""
+def _address(buffer: Any, elements: int, dtype: str, device: int) -> tuple[int, Any]:
+    """Where a gradient lies, and what keeps it there: an address; a tensor of PyTorch; an array in a
+    device's memory; or anything with the buffer protocol.  It is contiguous and can be written to.
+    That an address is the session's kind of memory is looked at by the library."""
     if isinstance(buffer, int):
         return buffer, None
+    if hasattr(buffer, "data_ptr"):
+        return _of_tensor(buffer, elements, dtype, device)
+    if hasattr(buffer, "__cuda_array_interface__"):
+        return _of_array(buffer, elements, dtype, device)
     view = memoryview(buffer)
     form, size = _FORMATS[dtype]
     if view.format.lstrip("<=@") != form or view.nbytes != size * elements:
@@ -92,12 +100,67 @@ def _address(buffer: Any, elements: int, dtype: str) -> tuple[int, Any]:
     return ctypes.addressof(keeper), keeper
 
 
+def _of_tensor(tensor: Any, elements: int, dtype: str, device: int) -> tuple[int, Any]:
+    found = str(tensor.dtype).rpartition(".")[2]
+    if (tensor.numel(), found) != (elements, dtype) or not tensor.is_contiguous():
+        raise TypeError(
+            f"a contiguous gradient of {elements} elements of {dtype} is due, not {tensor.numel()} of "
+            f"{found}{'' if tensor.is_contiguous() else ' that lie apart'}"
+        )
+    if tensor.device.type == "cuda" and tensor.device.index != device:
+        raise TypeError(
+            f"the gradient is on {tensor.device}, and the session's are "
+            + (f"on device {device}" if device >= 0 else "in host memory, as it got no device=")
+        )
+    return tensor.data_ptr() if elements else 0, tensor
+
+
+def _of_array(array: Any, elements: int, dtype: str, device: int) -> tuple[int, Any]:
+    about = array.__cuda_array_interface__
+    count = math.prod(about["shape"])
+    if count != elements or about["typestr"] not in _TYPESTRS[dtype]:
+        raise TypeError(
+            f"a gradient of {elements} elements of {dtype} is due, not {count} of "
+            f"type {about['typestr']!r}"
+        )
+    if about.get("strides") is not None and elements:
+        extent = int(about["typestr"][2:])
+        for length, stride in zip(reversed(about["shape"]), reversed(about["strides"])):
+            if length > 1 and stride != extent:
+                raise TypeError("a gradient on a device is to be contiguous")
+            extent *= length
+    address, constant = about["data"]
+    if constant:
+        raise TypeError("a gradient on a device is to be writable")
+    if device < 0:
+        raise TypeError(
+            "the gradient is in a CUDA device's memory, and the session's are in host memory, as it "
+            "got no device="
+        )
+    return address if elements else 0, array
+
+
+def _stream_address(stream: Any) -> int:
+    """An address, or PyTorch's or CuPy's stream."""
+    for name in ("cuda_stream", "ptr"):
+        stream = getattr(stream, name, stream)
+    if not isinstance(stream, int):
+        raise TypeError(f"stream is {stream!r}; the address of a cudaStream_t is due")
+    return stream
+
+
+_WHERE_FROM = (
+    "`pip install ./python` builds libweir_cuda where it finds nvcc of CUDA 12 or later, and the "
+    "environment's WEIR_CUDA_LIBRARY names one that was built elsewhere"
+)
 Buffer = Union[int, bytearray, memoryview, Any]
 
 
 class Session:
     """One worker's session.  `options` are those of weir_options (include/weir/weir.h), by name:
-    policy, risk, transport, rendezvous, secret, timeout_s, seed, overlap, ...
+    policy, risk, transport, rendezvous, secret, timeout_s, seed, overlap, ...  With device= gradients
+    are in that CUDA device's memory, and computed on stream= (PyTorch's, CuPy's, or an address; None:
+    the default stream), which is kept as long as the session.
 
     Life: register tensors, start, then for every step begin, submit each tensor's gradient, end.
     A session is used from one thread at a time.  It closes itself at the end of a `with` block."""
@@ -111,6 +174,10 @@ class Session:
         self._info = _native.StepInfo()
         self._hooks: _native.StateHooks | None = None
         self._hook_error: BaseException | None = None
+        device, self._stream = options.get("device"), options.get("stream")
+        self._device = -1 if device is None else int(device)
+        if self._stream is not None:
+            options = {**options, "stream": _stream_address(self._stream)}
         size = _library.weir_options_size()
         raw = ctypes.create_string_buffer(size)
         _library.weir_options_init_sized(raw, size)
@@ -122,7 +189,15 @@ class Session:
             borrowed.append(words)
             check(_library.weir_options_set(raw, key.encode(), words))
         _log.install()
-        check(_library.weir_session_create(ctypes.byref(self._session), raw), self._who())
+        self._create(raw)
+
+    def _create(self, raw: Any) -> None:
+        try:
+            self._check(_library.weir_session_create(ctypes.byref(self._session), raw))
+        except WeirError as error:
+            if error.status_name != "WEIR_E_UNSUPPORTED" or self._device < 0:
+                raise
+            raise WeirError(error.status, f"{error.message}; {_WHERE_FROM}") from None
 
     def _who(self) -> str:
         return f"rank {self.rank}: " if self.world_size > 1 else ""
@@ -197,11 +272,15 @@ class Session:
         return StepInfo(self._info)
 
     def submit(self, tensor: int, gradient: Buffer) -> None:
-        """Lend a tensor's gradient (an address, or a writable contiguous buffer: of floats, of format
-        "e" for float16, "H" for bfloat16) until `end` returns, which leaves the average in it."""
+        """Lend a tensor's gradient until `end` returns, which leaves the average in it: an address, a
+        writable contiguous buffer (of floats, of format "e" for float16, "H" for bfloat16), a tensor of
+        PyTorch, or what has the CUDA array interface.  On a device it need only be queued on the
+        session's stream by now, and what reads the average be queued there after `end`."""
         if not 0 <= tensor < len(self._elements):
             raise IndexError(f"tensor {tensor} is not one of the {len(self._elements)} registered")
-        address, keeper = _address(gradient, self._elements[tensor], self._dtypes[tensor])
+        address, keeper = _address(
+            gradient, self._elements[tensor], self._dtypes[tensor], self._device
+        )
         self._check(_library.weir_submit(self._alive(), tensor, address))
         if keeper is not None:
             self._lent.append(keeper)

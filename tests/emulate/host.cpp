@@ -42,6 +42,7 @@ weir_emulated_stream legacy[DEVICES] = {weir_emulated_stream(0), weir_emulated_s
 std::set<cudaStream_t> streams;
 std::map<const char *, allocation> memory;
 uint64_t allocated;
+bool adopts; /* memory that nobody has asked for here counts as the first device's */
 
 using holding = std::lock_guard<std::recursive_mutex>;
 
@@ -124,6 +125,15 @@ EXPORTED void weir_test_put(void *to, const void *from, size_t bytes) {
 EXPORTED void weir_test_get(void *to, const void *from, size_t bytes) {
   (void)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, nullptr);
 }
+
+/* For python/tests, whose tensors are memory of the process. */
+EXPORTED void weir_test_adopt(void) { adopts = true; }
+EXPORTED void *weir_test_stream(void) {
+  cudaStream_t made = nullptr;
+  (void)cudaStreamCreateWithFlags(&made, 0);
+  return made;
+}
+EXPORTED void weir_test_drain(void *stream) { (void)cudaStreamSynchronize((cudaStream_t)stream); }
 
 void weir_emulated_queue(cudaStream_t stream, std::function<void()> work) {
   holding held(lock);
@@ -222,6 +232,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *at)
   holding held(lock);
   const allocation where = found(at);
   *out = cudaPointerAttributes{where.type, where.device};
+  if (adopts && where.type == cudaMemoryTypeUnregistered) out->type = cudaMemoryTypeDevice;
   return cudaSuccess;
 }
 

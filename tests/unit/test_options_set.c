@@ -28,6 +28,7 @@ Test(options_set, every_key_sets_its_field_and_no_other) {
   by_hand.memory_limit = 1000;
   by_hand.tcp_streams = 8;
   by_hand.device = -1;
+  by_hand.stream = (void *)4096;
   by_hand.listener = 5;
   by_hand.error_feedback = false;
   by_hand.transport = by_hand.rendezvous = by_hand.bind_address = by_hand.secret =
@@ -51,6 +52,7 @@ Test(options_set, every_key_sets_its_field_and_no_other) {
                                        {"memory_limit", "1000"},
                                        {"tcp_streams", "8"},
                                        {"device", "-1"},
+                                       {"stream", "4096"},
                                        {"listener", "5"},
                                        {"error_feedback", "false"}};
   static const char words[] = "words";
@@ -81,7 +83,9 @@ Test(options_set, what_a_field_does_not_take_is_refused_in_words) {
        "option \"seed\" takes a whole number of at least 0, not \"18446744073709551616\""},
       {"timeout_s", "10s", "option \"timeout_s\" takes a number, not \"10s\""},
       {"overlap", "1", "option \"overlap\" takes \"true\" or \"false\", not \"1\""},
-      {"stream", "0", "there is no option \"stream\""},
+      {"stream", "0x10", "option \"stream\" takes an address in decimal digits, not \"0x10\""},
+      {"stream", "-1", "option \"stream\" takes an address in decimal digits, not \"-1\""},
+      {"virtual_user", "0", "there is no option \"virtual_user\""},
       {"struct_size", "8", "there is no option \"struct_size\""},
       {"polycy", "weir", "there is no option \"polycy\""}};
   const weir_options before = fresh();

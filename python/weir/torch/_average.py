@@ -10,6 +10,7 @@ import torch
 
 from .._native import TYPES
 from ..session import Session, StepInfo
+from . import _device
 from ._ddp import lendable, name_of
 from ._fsdp import like, local
 from ._meet import open_session
@@ -21,16 +22,19 @@ class _Averager:
     def __init__(self, model: torch.nn.Module, group: Any, options: dict[str, Any]) -> None:
         options.setdefault("nonfinite", "keep")
         options.setdefault("trial_budget", 0)
-        self.session: Session = open_session(group, options)
         self.parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad][::-1]
+        self.place = _device.place_of(((n, local(p).device) for n, p in self.parameters), options)
         self.dtypes: list[str] = []
+        with self.place.here():
+            self.session: Session = open_session(group, {**options, **self.place.options()})
+            self._start()
+        atexit.register(_close, weakref.ref(self))
+
+    def _start(self) -> None:
         try:
             for name, p in self.parameters:
-                if p.device.type != "cpu" or not p.is_floating_point():
-                    raise TypeError(
-                        f"parameter {name} is {p.dtype} on {p.device}; only numbers in host memory "
-                        "are exchanged so far"
-                    )
+                if not p.is_floating_point():
+                    raise TypeError(f"parameter {name} is {p.dtype}; no such numbers are exchanged")
                 dtype = name_of(p.dtype)
                 self.dtypes.append(dtype if dtype in TYPES else "float32")
                 self.session.register(name, tuple(local(p).shape), self.dtypes[-1])
@@ -38,23 +42,32 @@ class _Averager:
         except BaseException:
             self.session.close()
             raise
-        atexit.register(_close, weakref.ref(self))
 
-    def step(self, loss: float | None) -> StepInfo:
+    def step(self, loss: float | torch.Tensor | None) -> StepInfo:
+        with self.place.here():
+            return self._step(loss)
+
+    def _step(self, loss: float | torch.Tensor | None) -> StepInfo:
         self.session.begin()
-        if loss is not None:
-            self.session.report_loss(float(loss))
         held = []  # what is submitted, by parameter
         for number, (_, p) in enumerate(self.parameters):
             shard = local(p.detach())
             grad = None if p.grad is None else local(p.grad)
             if grad is None:
-                lent = torch.zeros(shard.numel(), dtype=getattr(torch, self.dtypes[number]))
+                dtype = getattr(torch, self.dtypes[number])
+                lent = torch.zeros(shard.numel(), dtype=dtype, device=shard.device)
             else:
                 lent = lendable(grad.detach(), self.dtypes[number])
             held.append((p, grad, lent))
-            self.session.submit(number, lent.data_ptr() if lent.numel() else 0)
-        info = self.session.end()
+        self.place.arrive(self.place.mark())
+        try:
+            for number, (_, _, lent) in enumerate(held):
+                self.session.submit(number, lent.data_ptr() if lent.numel() else 0)
+            if loss is not None:
+                self.session.report_loss(float(loss))
+            info = self.session.end()
+        finally:
+            self.place.join()
         for p, grad, lent in held:
             if grad is not None:
                 if lent.data_ptr() != grad.data_ptr():
@@ -67,7 +80,8 @@ class _Averager:
 def _close(reference: weakref.ref[_Averager]) -> None:
     averager = reference()
     if averager is not None:
-        averager.session.close()
+        with averager.place.here():
+            averager.session.close()
 
 
 def average(
@@ -85,4 +99,4 @@ def average(
     averager = _sessions.get(model)
     if averager is None:
         averager = _sessions[model] = _Averager(model, group, options)
-    return averager.step(None if loss is None else float(loss))
+    return averager.step(loss.detach() if isinstance(loss, torch.Tensor) else loss)

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .._native import TYPES
 from ..session import Session, StepInfo
-from . import _loss
+from . import _device, _loss
 from ._meet import open_session
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
@@ -44,7 +44,7 @@ class _Parameter:
     took part in no rank's loss; it goes along with the next gradient, so that nothing that error
     feedback has sent is lost."""
 
-    __slots__ = ("name", "parameter", "shape", "dtype", "number", "used", "carry")
+    __slots__ = ("name", "parameter", "shape", "dtype", "device", "number", "used", "carry")
 
     def __init__(
         self, name: str, parameter: torch.nn.Parameter, held: torch.Tensor, number: int
@@ -55,13 +55,8 @@ class _Parameter:
             raise TypeError(
                 f"parameter {name} is {held.dtype}; float32, bfloat16 and float16 are exchanged"
             )
-        if held.device.type != "cpu":
-            raise TypeError(
-                f"parameter {name} is on {held.device}; only parameters in host memory are "
-                "exchanged so far"
-            )
         self.name, self.parameter, self.number = name, parameter, number
-        self.shape, self.dtype = tuple(held.shape), dtype
+        self.shape, self.dtype, self.device = tuple(held.shape), dtype, held.device
         self.used = False
         self.carry: torch.Tensor | None = None
 
@@ -91,6 +86,9 @@ class Attached:
         self._group = model.process_group if group is None else group
         self._parameters: dict[int, _Parameter] = {}
         self._find(model)
+        self._place = _device.place_of(
+            ((known.name, known.device) for known in self._parameters.values()), options
+        )
         self._leads = self._is_first()  # this rank tells what all of them could
         self.trial = False  # the step at hand will be rolled back
         self._optimizer, self._scheduler = optimizer, scheduler
@@ -126,18 +124,22 @@ class Attached:
         self._announced = False  # the model's: a step was said to begin
         self._losses: list[Any] = []
         self._finds_loss = loss == "auto"
-        self._loss: float | None = None  # where the step's backward pass began
-        # Future, bucket, and what of it is lent.
+        # Where the step's backward pass began, and the scale that this carries.
+        self._loss: tuple[torch.Tensor, Any] | None = None
+        self._root: torch.Tensor | None = None  # where the hook has seen it begin
+        self._pass = _loss.here()  # of the thread on which the model was called
+        # What is promised, bucket, and what of it is lent.
         self._waiting: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
         self._submitted: list[tuple[_Parameter, torch.Tensor]] = []
         self._queue: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None]
         self._queue = queue.SimpleQueue()
         self._model = weakref.ref(model)
 
-        self.session: Session = self._start(())
+        with self._place.here():
+            self.session: Session = self._start(())
         self._missing = len(self._parameters)
         self._thread = threading.Thread(
-            target=_serve, args=(self._queue,), name="weir", daemon=True
+            target=_serve, args=(self._queue, self._place), name="weir", daemon=True
         )
         self._thread.start()
 
@@ -183,7 +185,7 @@ class Attached:
         model.register_comm_hook(None, lambda state, bucket: self._hook(bucket))
 
     def _start(self, states: Sequence[bytes]) -> Session:
-        session = open_session(self._group, self._options)
+        session = open_session(self._group, {**self._options, **self._place.options()})
         try:
             for known in self._parameters.values():
                 session.register(known.name, known.shape, known.dtype)
@@ -209,7 +211,12 @@ class Attached:
 
     def _forward(self, module: torch.nn.Module) -> None:
         self._raise_failure()
-        if self._announced or not (torch.is_grad_enabled() and module.training):
+        if (
+            not torch.is_grad_enabled() or _loss.within()
+        ):  # computed again, in its own backward pass
+            return
+        self._pass = _loss.here()
+        if self._announced or not module.training:
             return
         self._announced = True
         if self.trial:
@@ -217,10 +224,10 @@ class Attached:
             self._call(self._begin, self._scale_now())
             self._raise_failure()
         else:
-            self._queue.put((self._begin, (self._scale_now(),)))
+            self._queue.put((self._begin, (self._scale_now(), 0, self._place.mark())))
 
-    def _scale_now(self) -> float | None:
-        return self._scaler.get_scale() if self._scaler is not None else None
+    def _scale_now(self) -> Any:
+        return self._place.scale_of(self._scaler) if self._scaler is not None else None
 
     def _advance(self, room: int) -> bool:
         """Begin a step that so many can follow, unless one has begun and is not done; tells which.
@@ -251,34 +258,45 @@ class Attached:
         self._said = True
         return why_not is None
 
-    def _loss_now(self) -> float | None:
-        loss = _loss.now() if self._finds_loss else None
-        if loss is not None and self._scaler is None and _loss.scaled():
+    def _loss_now(self) -> tuple[torch.Tensor, Any] | None:
+        """Of the first gradients that come out of a backward pass: where it began.  What that is in
+        numbers is asked for once the gradients are there, too."""
+        now = _loss.under_way(self._pass) if self._finds_loss else None
+        if now is None or now.root is self._root:
+            return None
+        self._root = now.root
+        if self._root is not None and self._scaler is None and now.scaled:
             # Its scale halves and doubles, which would be taken for progress.
-            loss, self._finds_loss = None, False
+            self._root, self._finds_loss = None, False
             logger.warning(
                 "the loss is not taken, as a GradScaler scales it that attach() does not know; hand "
                 "it over, as scaler=..."
             )
-        if loss is not None and self._scaler is not None:
-            loss /= self._scaler.get_scale()
-        return loss
+        return None if self._root is None else (self._root, self._scale_now())
 
     def _hook(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         self._announced = False
-        future: torch.futures.Future[Any] = torch.futures.Future()
+        promise = _Promise(self._place)
+        self._hand(promise, bucket.buffer(), bucket.parameters(), bucket.gradients())
+        return promise.answer()
+
+    def _hand(
+        self,
+        promise: Any,
+        buffer: torch.Tensor,
+        parameters: list[torch.Tensor],
+        gradients: list[torch.Tensor],
+    ) -> None:
         loss = self._loss_now()
-        self._queue.put(
-            (self._take, (future, bucket.buffer(), bucket.parameters(), bucket.gradients(), loss))
-        )
-        return future.then(_deliver)
+        mark = self._place.mark()
+        self._queue.put((self._take, (promise, buffer, parameters, gradients, loss, mark)))
 
     def report(self, loss: float | torch.Tensor) -> None:
         """Tell this step's loss, before the backward pass, where what that begins at is not it.  Of
         several in a step (gradient accumulation) the mean counts."""
         if isinstance(loss, torch.Tensor):
             loss = loss.detach()
-        self._queue.put((self._losses.append, (loss,)))
+        self._queue.put((self._losses.append, ((loss, self._place.mark()),)))
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's own, between steps, for a checkpoint of its own: what error feedback keeps
@@ -312,21 +330,27 @@ class Attached:
         if self._record is not None:
             self._record.close()
         if not self._thread.is_alive():  # else a peer is being waited for; the process ends anyway
-            self.session.close()
+            with self._place.here():
+                self.session.close()
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run it on the thread that has the session."""
         self._raise_failure()
         answer: Future[Any] = Future()
+        mark = self._place.mark()
 
         def run() -> None:
             try:
+                self._place.arrive(mark)
                 answer.set_result(function(*arguments))
             except BaseException as error:
                 answer.set_exception(error)
 
         self._queue.put((run, ()))
-        return answer.result()
+        try:
+            return answer.result()
+        finally:
+            self._place.join()
 
     # --- on the thread that has the session -----------------------------------------------------
 
@@ -336,7 +360,7 @@ class Attached:
             "session": torch.frombuffer(bytearray(self.session.save()), dtype=torch.uint8),
             "scale": self._scale,
             "carry": {
-                known.name: known.carry
+                known.name: known.carry.to("cpu", copy=True)
                 for known in self._parameters.values()
                 if known.carry is not None
             },
@@ -349,22 +373,25 @@ class Attached:
         dist.broadcast_object_list(shared, src=first, group=self._group)
         self._scale, carry = shared
         for known in self._parameters.values():
-            known.carry = carry.get(known.name)
+            kept = carry.get(known.name)
+            known.carry = None if kept is None else kept.to(known.device, copy=True)
         self._open = self._announced = self.trial = False
         self.session.close()
         try:
-            self.session = self._start([bytes(s["session"].numpy()) for s in states])
+            self.session = self._start([bytes(s["session"].cpu().numpy()) for s in states])
         except BaseException as error:
             self._failure = error
             raise
 
-    def _begin(self, scale: float | None, room: int = 0) -> bool:
+    def _begin(self, scale: Any, room: int = 0, mark: Any = None) -> bool:
         """Tells whether it has."""
         if self._failure is not None or self._open:
             return False
         try:
+            if mark is not None:
+                self._place.arrive(mark)
             if scale is not None:
-                self._rescale(scale)
+                self._rescale(float(scale))
             self.trial = self.session.begin().trial
             self.session.set_room(room)
         except BaseException as error:
@@ -384,14 +411,16 @@ class Attached:
                 for known in self._parameters.values()
             },
         )
-        self._checkpoint.take()
+        with self._place.caller():
+            self._checkpoint.take()
 
     def _put_back(self) -> None:
         assert self._checkpoint is not None
         self._scale, carry = self._kept
         for known, kept in carry.items():
             known.carry = None if kept is None else kept.clone()
-        self._checkpoint.restore()
+        with self._place.caller():
+            self._checkpoint.restore()
         self._replay.rolled_back()
 
     def _rescale(self, scale: float) -> None:
@@ -407,30 +436,32 @@ class Attached:
     def _fail(self, error: BaseException) -> None:
         self._failure = error
         logger.error("%s", error)
-        for future, _, _ in self._waiting:
-            future.set_result(error)
+        for promise, _, _ in self._waiting:
+            promise.set_result(error)
         self._waiting.clear()
 
     def _take(
         self,
-        future: Any,
+        promise: Any,
         buffer: torch.Tensor,
         parameters: list[torch.Tensor],
         gradients: list[torch.Tensor],
-        loss: float | None,
+        loss: tuple[torch.Tensor, Any] | None,
+        mark: Any,
     ) -> None:
         self._loss = self._loss if loss is None else loss
         if not self._open:
             if self.trial:
                 self._fail(RuntimeError("a trial's batches were left in its middle"))
-            self._begin(None)
+            self._begin(None, mark=mark)
         if self._failure is not None:
-            future.set_result(self._failure)
+            promise.set_result(self._failure)
             return
         try:
+            self._place.arrive(mark)
             # DDP has buckets for each type.
             lent = lendable(buffer, self._parameters[id(parameters[0])].dtype)
-            self._waiting.append((future, buffer, lent))
+            self._waiting.append((promise, buffer, lent))
             for parameter, gradient in zip(parameters, gradients):
                 known = self._parameters[id(parameter)]
                 at = gradient.storage_offset() - buffer.storage_offset()
@@ -447,11 +478,14 @@ class Attached:
             self._fail(error)
 
     def _end(self) -> None:
-        loss, self._loss = self._loss, None
+        found, self._loss = self._loss, None
+        loss = None
         if self._losses:
             self._finds_loss = False  # whoever tells it once does so in every step
-            loss = math.fsum(float(loss) for loss in self._losses) / len(self._losses)
+            loss = math.fsum(self._told(*told) for told in self._losses) / len(self._losses)
             self._losses.clear()
+        elif found is not None:
+            loss = float(found[0]) / (1.0 if found[1] is None else float(found[1]))
         if loss is not None:
             self.session.report_loss(loss)
         self.info = self.session.end()
@@ -469,8 +503,12 @@ class Attached:
         for _, buffer, lent in waiting:
             if lent is not buffer:
                 buffer.copy_(lent)
-        for future, buffer, _ in waiting:
-            future.set_result(buffer)
+        for promise, buffer, _ in waiting:
+            promise.set_result(buffer)
+
+    def _told(self, loss: Any, mark: Any) -> float:
+        self._place.arrive(mark)
+        return float(loss)
 
     def _write(self, writer: Any, info: StepInfo) -> None:
         """Scalars of a step, as TensorBoard has them."""
@@ -525,16 +563,35 @@ def _marks(known: _Parameter) -> Callable[[torch.Tensor], None]:
     return mark
 
 
-def _deliver(future: torch.futures.Future[Any]) -> torch.Tensor:
-    result: torch.Tensor | BaseException = future.value()
-    if isinstance(result, BaseException):
-        raise result
-    return result
+class _Promise:
+    """The Future that DDP gets.  An error is kept beside it: a Future of a device pickles its value,
+    to find the tensors in it, and not every exception can be."""
+
+    def __init__(self, place: _device.Host) -> None:
+        self._future: torch.futures.Future[Any] = place.future()
+        self._error: BaseException | None = None
+
+    def answer(self) -> torch.futures.Future[torch.Tensor]:
+        return self._future.then(self._deliver)
+
+    def _deliver(self, future: torch.futures.Future[Any]) -> torch.Tensor:
+        if self._error is not None:
+            raise self._error
+        result: torch.Tensor = future.value()
+        return result
+
+    def set_result(self, result: torch.Tensor | BaseException) -> None:
+        if isinstance(result, BaseException):
+            self._error = result
+            self._future.set_result(None)
+        else:
+            self._future.set_result(result)
 
 
-def _serve(work: Any) -> None:
+def _serve(work: Any, place: _device.Host) -> None:
     """The thread's whole life.  It holds on to nothing between two pieces of work, so that what is
     attached can go when the model does."""
+    place.enter()
     while True:
         item = work.get()
         if item is None:

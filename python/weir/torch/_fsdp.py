@@ -125,9 +125,9 @@ class AttachedShards(Attached):
                 )
             )
 
-    def _hand_over(self, known: _Parameter, part: torch.Tensor, loss: float | None) -> None:
+    def _hand_over(self, known: _Parameter, part: torch.Tensor) -> None:
         self._came[known] = future = Future[Any]()
-        self._queue.put((self._take, (future, part, [known.parameter], [part], loss)))
+        self._hand(future, part, [known.parameter], [part])
 
     def _arrived(self, known: _Parameter) -> None:
         if known in self._came:
@@ -136,9 +136,9 @@ class AttachedShards(Attached):
                 "set_requires_gradient_sync(False) for all but the last"
             )
         self._announced, self._hooks_run = False, True
-        if not self._came:
-            _loss.then(self._finish)
-        self._hand_over(known, local(known.parameter.grad), self._loss_now())
+        if not self._came and (now := _loss.under_way(self._pass)) is not None:
+            now.then += (self._finish,)
+        self._hand_over(known, local(known.parameter.grad))
 
     def _finish(self) -> None:
         """Wait for the averages.  A parameter that is not in this machine's loss has a gradient of
@@ -151,10 +151,12 @@ class AttachedShards(Attached):
             if known not in self._came
         }
         for known, part in zeros.items():
-            self._hand_over(known, part, None)
+            self._hand_over(known, part)
         came, self._came = self._came, {}
-        for future in came.values():
-            if isinstance(result := future.result(), BaseException):
+        results = [future.result() for future in came.values()]
+        self._place.join()
+        for result in results:
+            if isinstance(result, BaseException):
                 raise result
         for known, part in zeros.items():
             if part.any():

@@ -3,7 +3,9 @@
 While a model is attached with loss="auto", torch.autograd.backward, which Tensor.backward calls, is
 wrapped by a function that remembers the scalar it was given, and what is to be done at its end.
 Which of a step's backward passes counts (there may be several models, or a penalty's own) is known
-when gradients of the attached model come out of one."""
+when gradients of the attached model come out of one: on the thread that has called it, or, of a
+device, on a thread of torch's for that device.  There it is the pass of the thread on which the
+model was called."""
 
 from __future__ import annotations
 
@@ -19,14 +21,21 @@ _lock = threading.Lock()
 _watchers = 0
 
 
-class _Now(threading.local):
-    inside = False  # a backward pass of this thread; those that it makes itself are parts of it
+class Pass:
+    """A thread's backward pass, and what is known of it before and after."""
+
+    inside = False  # it is under way; those that it makes itself are parts of it
     root: torch.Tensor | None = None
     scaled = False  # a GradScaler has scaled something since the last backward pass
     then: tuple[Callable[[], None], ...] = ()  # when this backward pass has ended
 
 
-_now = _Now()
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.own = Pass()
+
+
+_local = _Local()
 
 
 def _scalar(tensors: Any, gradients: Any) -> torch.Tensor | None:
@@ -37,36 +46,45 @@ def _scalar(tensors: Any, gradients: Any) -> torch.Tensor | None:
 
 
 def _watching(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
-    if _now.inside:
+    own = _local.own
+    if own.inside or within():
         return _original(tensors, grad_tensors, *args, **kwargs)
-    _now.inside, _now.root = True, _scalar(tensors, grad_tensors)
+    own.inside, own.root = True, _scalar(tensors, grad_tensors)
     try:
         _original(tensors, grad_tensors, *args, **kwargs)
-        for work in _now.then:
+        for work in own.then:
             work()
     finally:
-        _now.inside, _now.root, _now.scaled, _now.then = False, None, False, ()
+        own.inside, own.root, own.scaled, own.then = False, None, False, ()
 
 
 def _scaling(scaler: Any, outputs: Any) -> Any:
-    _now.scaled = True
+    _local.own.scaled = True
     return _original_scale(scaler, outputs)
 
 
-def now() -> float | None:
-    """Of the backward pass that this thread is in; None: it did not begin at a scalar."""
-    return None if _now.root is None else float(_now.root)
+def scale(scaler: Any, outputs: Any) -> Any:
+    """As a GradScaler does, without being taken for the loss."""
+    return _original_scale(scaler, outputs)
 
 
-def then(work: Callable[[], None]) -> None:
-    """Do it when the backward pass that this thread is in has ended, before the loop goes on."""
-    if _now.inside:
-        _now.then += (work,)
+def within() -> bool:
+    """Is this called by a backward pass, be it on a thread of torch's?"""
+    return torch._C._current_graph_task_id() >= 0
 
 
-def scaled() -> bool:
-    """Does this thread's backward pass begin at a loss times a GradScaler's scale?"""
-    return _now.scaled
+def here() -> Pass:
+    """The thread's that calls."""
+    return _local.own
+
+
+def under_way(of_the_model: Pass) -> Pass | None:
+    """That which gradients come out of, on this thread, of a model that was called on a thread with
+    that pass."""
+    for known in (_local.own, of_the_model):
+        if known.inside:
+            return known
+    return None
 
 
 def watch() -> None:

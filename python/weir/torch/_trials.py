@@ -153,9 +153,11 @@ class Batches:
             mine = len(self)
         except TypeError:
             mine = -1
-        least = torch.tensor(mine)
-        dist.all_reduce(least, dist.ReduceOp.MIN, group=self._attached._group)
-        return int(least) if least >= 0 else None
+        group = self._attached._group
+        lengths: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(lengths, mine, group=group)  # whatever memory the group takes
+        least: int = min(lengths)
+        return least if least >= 0 else None
 
     def _why_not(self, left: int | None, batch: Any) -> str | None:
         if left is None:
