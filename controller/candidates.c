@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/schemes.h"
+#include "collectives/compressed.h"
 #include "collectives/select.h"
 #include "controller/decide.h"
 #include "engine/memory.h"
@@ -132,17 +133,29 @@ double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const doubl
              : 0.0;
 }
 
-/* What is left of a sum of messages is kept as of rounding, in a pass over all elements. */
-static double keeping_s(uint64_t workers, uint64_t elements, const double *compress) {
-  uint32_t rounding = 0;
-  while (!weir_codecs[rounding]->rounds) rounding++;
-  return compress[rounding] * weir_compress_prior(rounding, workers, elements, 1.0);
+/* Do devices encode and decode the messages of such a sum themselves?  Else, as what is rounded
+ * does, its elements go over the host (docs/internals/device.md). */
+static bool sums_on_devices(const weir_plan *plan) {
+  const weir_plan usual = weir_plan_usual(plan);
+  const weir_compressed_row *row = weir_compressed_of(&usual);
+  return row != NULL && row->id != WEIR_COMPRESSED_HIER_SRA && !weir_codecs[plan->codec]->by_tensor;
 }
 
-double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements,
+/* What is left of a sum of messages is kept as of rounding, in a pass over all elements: of a
+ * device's own as long as other passes of the codec take there. */
+static double keeping_s(const weir_plan *plan, uint64_t workers, uint64_t elements, bool devices,
+                        const double *compress) {
+  uint32_t rounding = 0;
+  while (!weir_codecs[rounding]->rounds) rounding++;
+  return compress[devices && sums_on_devices(plan) ? plan->codec : rounding] *
+         weir_compress_prior(rounding, workers, elements, 1.0);
+}
+
+double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements, bool devices,
                           const double *compress) {
   if (sums_messages(plan))
-    return weir_coding_in_hops(plan, elements, compress) + keeping_s(workers, elements, compress);
+    return weir_coding_in_hops(plan, elements, compress) +
+           keeping_s(plan, workers, elements, devices, compress);
   return compress[plan->codec] * weir_compress_prior(plan->codec, workers, elements, plan->cr);
 }
 
@@ -199,7 +212,8 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_c
   c->plan = weir_select_plan(asked, shape, &link, in->elements, kept);
   c->plan.id = 0;
   c->gain = plan_gain(in, plan);
-  c->compress_s = weir_plan_compress(plan, in->workers, in->elements, in->compress);
+  c->compress_s =
+      weir_plan_compress(plan, in->workers, in->elements, in->devices != 0, in->compress);
   const double modelled = weir_cost_plan_seconds(plan, shape, &link, in->elements, kept, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);

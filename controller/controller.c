@@ -299,11 +299,11 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
       config->threaded && !policy->takes_stages; /* stages begin at the same step always */
   weir_learn_start(&c->loop.learnt);
   const bool resumes = config->saved != NULL;
-  if (config->measure && policy->curve && !resumes) status = weir_learn_codecs(&c->loop);
-  if (status != WEIR_OK) goto no_mailbox;
   status = weir_mailbox_open(&c->mailbox);
   if (status != WEIR_OK) goto no_mailbox;
   status = copy_layout(c, &config->layout, config->rows);
+  if (status == WEIR_OK && config->measure && policy->curve && !resumes)
+    status = weir_learn_codecs(&c->loop, config->price, config->price_user);
   weir_policy_warm_start(&c->loop, config->step);
   if (status == WEIR_OK && c->loop.has_directive)
     weir_mailbox_answer(&c->mailbox, &c->loop, status);

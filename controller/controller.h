@@ -20,6 +20,11 @@ typedef struct weir_controller weir_controller;
 /* Parts of a journal whose size is limited: PATH is the newest, then PATH.1 ... */
 enum { WEIR_JOURNAL_PARTS = 4 };
 
+/* Seconds that a step of each of these plans compresses and decodes for, of the whole gradient in
+ * the whole group: finite, not negative. */
+typedef weir_status weir_price_fn(void *user, const weir_plan *plans, size_t count,
+                                  double *seconds);
+
 typedef struct weir_controller_config {
   const char *policy;      /* as weir_options.policy; checked by weir_policy_check */
   const char *risk;        /* as weir_options.risk; NULL: measured */
@@ -44,12 +49,14 @@ typedef struct weir_controller_config {
   const void *saved;        /* by weir_controller_save, and checked; NULL: nothing.
                                Borrowed for the call */
   size_t saved_bytes;
-  bool saved_alike; /* under the same policy, by as many ranks with the same tensors: then
+  bool saved_alike;     /* under the same policy, by as many ranks with the same tensors: then
                                all of it is taken, else what it knows of codecs */
-  bool threaded;    /* decide on a thread of its own (real runs) or inside observe() (tests,
+  bool threaded;        /* decide on a thread of its own (real runs) or inside observe() (tests,
                                virtual time: deterministic) */
-  bool measure;     /* time the codecs it chooses among before it starts, rather than
+  bool measure;         /* time the codecs it chooses among before it starts, rather than
                                begin with what is usual */
+  weir_price_fn *price; /* who times them, where it succeeds; NULL: this host's processors do */
+  void *price_user;
 } weir_controller_config;
 
 /* WEIR_OK or WEIR_E_INVALID / WEIR_E_PARSE with what is allowed. */

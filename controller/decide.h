@@ -230,8 +230,9 @@ size_t weir_kept(uint64_t elements, double cr);
 double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr);
 /* The same of a plan, as measurements have scaled it (*compress: of its codec and of bf16, by
  * codec).  Where partial sums travel encoded, each rank encodes a gradient and decodes two on the
- * way: weir_coding_in_hops, which a measured exchange holds; what is left is a pass like bf16's. */
-double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements,
+ * way: weir_coding_in_hops, which a measured exchange holds; what is left is a pass like bf16's,
+ * and where gradients are on devices that sum messages themselves, like the codec's own. */
+double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements, bool devices,
                           const double *compress);
 /* Is one rank's choice of elements all ranks'?  Not where it is drawn from the step's number. */
 bool weir_one_selects(uint32_t codec);

@@ -18,8 +18,8 @@ typedef struct rows {
 /* Compression is affine in the elements (decide.h); two points tell it. */
 static weir_curve compress_curve(const weir_decision_input *in, const weir_plan *plan) {
   const uint64_t n = in->elements > 1 ? in->elements : 2;
-  const double whole = weir_plan_compress(plan, in->workers, n, in->compress);
-  const double fixed = weir_plan_compress(plan, in->workers, 0, in->compress);
+  const double whole = weir_plan_compress(plan, in->workers, n, in->devices != 0, in->compress);
+  const double fixed = weir_plan_compress(plan, in->workers, 0, in->devices != 0, in->compress);
   return (weir_curve){.fixed_s = fixed,
                       .per_byte_s = fmax(0.0, (whole - fixed) / (4.0 * (double)n))};
 }

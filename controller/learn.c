@@ -5,8 +5,10 @@
  * absurd on a slow one.  So the difference is learnt, and after a change of the network each arm
  * keeps only the least it ever was. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/schemes.h"
 #include "controller/loop.h"
 #include "kernels/fit.h"
@@ -77,11 +79,10 @@ void weir_learn_start(weir_learnt *l) {
   l->heard_id = UINT64_MAX;
 }
 
-weir_status weir_learn_codecs(weir_loop *loop) {
+/* Plans of the codecs that the arms may use at this risk, one each. */
+static size_t codec_plans(const weir_loop *loop, weir_plan plans[WEIR_ARMS]) {
   static const double cr =
       0.01; /* in the middle of what is chosen from; the model scales from it */
-  weir_plan plans[WEIR_ARMS];
-  weir_kernel_cost cost[WEIR_ARMS];
   bool listed[WEIR_CODEC_COUNT] = {false};
   size_t count = 0;
   for (size_t a = 0; a < WEIR_ARMS; a++) {
@@ -94,22 +95,56 @@ weir_status weir_learn_codecs(weir_loop *loop) {
     listed[codec] = true;
     plans[count++] = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
   }
-  /* A start waits for this, so two runs of each, and none of large sizes. */
+  return count;
+}
+
+/* A start waits for this, so two runs of each, and none of large sizes. */
+static weir_status price_on_host(const weir_loop *loop, const weir_plan *plans, size_t count,
+                                 double *seconds) {
   const weir_kernel_wanted wanted = {loop->elements, loop->elements, 2, 0.0};
+  weir_kernel_cost cost[WEIR_ARMS];
   weir_kernel_probe *probe = NULL;
   weir_status status = weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW);
   if (status == WEIR_OK) status = weir_kernel_fit(probe, plans, count, &wanted, cost);
   for (size_t i = 0; i < count && status == WEIR_OK; i++) {
-    const uint32_t codec = plans[i].codec;
-    const weir_codec *row = weir_codec_find(codec);
+    const weir_codec *row = weir_codec_find(plans[i].codec);
     const double messages = row->dense || row->shared_indices ? 1.0 : (double)loop->workers;
-    const double seconds = weir_kernel_seconds(&cost[i].compress, loop->elements) +
-                           messages * weir_kernel_seconds(&cost[i].decode, loop->elements);
-    const double prior =
-        weir_compress_prior(codec, (uint64_t)loop->workers, loop->elements, plans[i].cr);
-    if (prior > 0.0) loop->learnt.compress[codec] = clamp(seconds / prior, 1e-3, 1e3);
+    seconds[i] = weir_kernel_seconds(&cost[i].compress, loop->elements) +
+                 messages * weir_kernel_seconds(&cost[i].decode, loop->elements);
   }
   weir_kernel_probe_free(probe);
+  return status;
+}
+
+static void say_prices(const weir_plan *plans, size_t count, const double *seconds, bool priced) {
+  char text[256];
+  size_t at = 0;
+  if (!weir_log_on(WEIR_LOG_INFO)) return;
+  for (size_t i = 0; i < count && at < sizeof text; i++)
+    at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %.3g", i > 0 ? ", " : "",
+                           weir_codec_name(plans[i].codec), 1e3 * seconds[i]);
+  weir_log(WEIR_LOG_INFO, "ms that a step compresses for, timed %s: %s",
+           priced ? "where gradients are" : "on this host's processors", text);
+}
+
+weir_status weir_learn_codecs(weir_loop *loop, weir_price_fn *price, void *user) {
+  weir_plan plans[WEIR_ARMS];
+  double seconds[WEIR_ARMS];
+  const size_t count = codec_plans(loop, plans);
+  const bool priced = price != NULL && price(user, plans, count, seconds) == WEIR_OK;
+  if (price != NULL && !priced)
+    weir_log(WEIR_LOG_WARN,
+             "codecs could not be timed where gradients are, and are on this host's processors "
+             "until steps tell: %s",
+             weir_last_error());
+  const weir_status status = priced ? WEIR_OK : price_on_host(loop, plans, count, seconds);
+  if (status == WEIR_OK) say_prices(plans, count, seconds, priced);
+  for (size_t i = 0; i < count && status == WEIR_OK; i++) {
+    const uint32_t codec = plans[i].codec;
+    const double prior =
+        weir_compress_prior(codec, (uint64_t)loop->workers, loop->elements, plans[i].cr);
+    if (prior > 0.0) loop->learnt.compress[codec] = clamp(seconds[i] / prior, 1e-3, 1e3);
+  }
   return status;
 }
 

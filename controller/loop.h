@@ -242,8 +242,9 @@ weir_group_shape weir_loop_shape(const weir_loop *loop);
 
 /* Take in what the headers told (learn.c). */
 void weir_learn_start(weir_learnt *learnt);
-/* Replaces the usual compression times by what the codecs of the arms take on this machine. */
-weir_status weir_learn_codecs(weir_loop *loop);
+/* Replaces the usual compression times by what the codecs of the arms take as `price` tells; where
+ * that is NULL or fails, on this host's processors. */
+weir_status weir_learn_codecs(weir_loop *loop, weir_price_fn *price, void *user);
 void weir_learn(weir_loop *loop, const weir_observation *seen);
 void weir_learn_switched(weir_learnt *learnt);
 void weir_learn_network_changed(weir_learnt *learnt);

@@ -120,17 +120,21 @@ weir_status weir_on_device_await(weir_bucket *bucket) {
 
 /* The host looks at a message before the device does: whose is malformed is then known without
  * waiting. */
-weir_status weir_on_device_add(weir_bucket *bucket, int rank) {
+weir_status weir_on_device_decode(const weir_bucket *bucket, const void *message, size_t bytes,
+                                  bool first) {
   const weir_on_device *on = bucket->engine->device;
-  const unsigned char *const message = bucket->blocks + (size_t)rank * bucket->stride;
-  const size_t bytes = bucket->block_bytes[rank];
   double peak;
   const weir_status status =
       bucket->codec->encode != NULL
           ? bucket->codec->check(message, bytes, &bucket->layout, &peak)
           : weir_wire_check(bucket->context, message, bytes, bucket->n, &peak);
   if (status != WEIR_OK) return status;
-  return status_of(bucket, on->ops->decode(on->device, bucket->number, message, bytes, rank == 0));
+  return status_of(bucket, on->ops->decode(on->device, bucket->number, message, bytes, first));
+}
+
+weir_status weir_on_device_add(weir_bucket *bucket, int rank) {
+  return weir_on_device_decode(bucket, bucket->blocks + (size_t)rank * bucket->stride,
+                               bucket->block_bytes[rank], rank == 0);
 }
 
 weir_status weir_on_device_list(weir_bucket *bucket, size_t *bytes) {

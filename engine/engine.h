@@ -165,6 +165,11 @@ weir_status weir_engine_report_loss(weir_engine *engine, double loss);
  * is that of tensor place[t].  Waits only for the norm it had, unless that is NULL. */
 weir_status weir_engine_clip(const weir_engine *engine, void *const *gradients,
                              const uint32_t *place, double limit, double *norm);
+/* What a step of each plan would compress and decode for, in seconds, on the engine's device and in
+ * a group of as many ranks that all have one (device_price.c).  Runs steps on a gradient of its
+ * own, of at most so many elements, 0: the usual, which takes memory while it lasts.  Waits. */
+weir_status weir_engine_price(const weir_engine *engine, size_t most, const weir_plan *plans,
+                              size_t count, double *seconds);
 /* --- optimizers on a device (device_adaptive.c) ----------------------------------------------- */
 
 /* Is it memory of the device?  WEIR_E_INVALID. */

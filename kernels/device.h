@@ -10,7 +10,7 @@
  * event; what comes after the exchange is queued on a stream of the device's own, for which the
  * caller's stream waits in finish.  None of the operations waits for the device but those that say
  * so, each for timeout_s at most (WEIR_E_TIMEOUT), and none allocates but create, reserve,
- * keep_room and pin.
+ * keep_room, pin and memory.
  *
  * Threads: compress is the caller's, like everything that is not of one bucket; from await on a
  * bucket is in the hands of whoever exchanges it.  Messages and values of a bucket are page-locked
@@ -27,7 +27,7 @@
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 5u
+#define WEIR_DEVICE_VERSION 6u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -209,6 +209,10 @@ typedef struct weir_device_ops {
   weir_status (*move)(weir_device *device, const weir_mover *movers, size_t count);
   weir_status (*copy)(weir_device *device, void *to, const void *from, size_t bytes);
   weir_status (*settle_all)(weir_device *device);
+
+  /* Memory of the device, for who has no gradients and times steps; what it holds is not said. */
+  weir_status (*memory)(weir_device *device, size_t bytes, void **out);
+  void (*forget)(weir_device *device, void *memory); /* waits; NULL is allowed */
 } weir_device_ops;
 
 /* Bytes of a gain histogram (kernels/cuda/cuda.h). */

@@ -94,11 +94,12 @@ weir_status weir_session_compare(weir_session *session, const weir_plan *first) 
   fingerprint *all = calloc(ranks, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to compare %zu ranks", ranks);
   weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
-  session->devices = false;
+  session->devices = session->hosts = false;
   session->memory_limit = 0;
   for (size_t r = 0; r < ranks; r++) {
     const uint64_t limit = all[r].memory_limit;
     session->devices = session->devices || all[r].device != 0;
+    session->hosts = session->hosts || all[r].device == 0;
     if (limit > 0 && (session->memory_limit == 0 || limit < session->memory_limit))
       session->memory_limit = limit;
   }
@@ -325,6 +326,13 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
   return status;
 }
 
+/* On this rank's device, where all have one: ranks that go on in step go as fast as the slowest,
+ * which is one in host memory where there is any. */
+static weir_status price(void *user, const weir_plan *plans, size_t count, double *seconds) {
+  const weir_session *session = user;
+  return weir_engine_price(session->engine, 0, plans, count, seconds);
+}
+
 weir_status weir_session_start_controller(weir_session *session, bool again, uint64_t step,
                                           bool alike) {
   const weir_layout layout = {session->tensors, session->offset};
@@ -358,7 +366,9 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .saved_alike = alike,
       /* The stages of a warm-up begin at the same step always. */
       .threaded = session->options.virtual_network == NULL && session->options.warmup_steps == 0,
-      .measure = session->options.virtual_network == NULL};
+      .measure = session->options.virtual_network == NULL,
+      .price = session->devices && !session->hosts ? price : NULL,
+      .price_user = session};
   return weir_controller_create(&session->controller, &config);
 }
 

@@ -144,7 +144,7 @@ struct weir_session {
   const struct weir_device_ops *device_ops; /* NULL: steps run in host memory */
   /* The CUDA driver's function of that name, where the process has it; else NULL. */
   int (*pointer_attribute)(void *data, int attribute, unsigned long long pointer);
-  bool devices;                /* some rank's run on a device */
+  bool devices, hosts;         /* some rank's run on a device; in host memory */
   uint64_t memory_limit;       /* the smallest of the ranks'; 0: none */
   weir_controller *controller; /* rank 0 only */
   double *gap_s;               /* rank 0, with overlap: per tensor, on its way to the controller */

@@ -148,6 +148,19 @@ static void unpin(weir_device *device, void *memory) {
   (void)cudaFreeHost(memory);
 }
 
+static weir_status memory(weir_device *device, size_t bytes, void **out) {
+  *out = NULL;
+  weir_status status = weir_device_enter(device);
+  return status == WEIR_OK
+             ? weir_cuda_check(cudaMalloc(out, bytes > 0 ? bytes : 1), "device memory")
+             : status;
+}
+
+static void forget(weir_device *device, void *memory) {
+  (void)cudaSetDevice(device->device);
+  (void)cudaFree(memory);
+}
+
 static weir_status check(weir_device *device, const void *memory) {
   cudaPointerAttributes found = {};
   weir_status status =
@@ -322,7 +335,9 @@ static const weir_device_ops ops = {WEIR_DEVICE_VERSION,
                                     squares,
                                     move,
                                     copy,
-                                    weir_device_wait_for_caller};
+                                    weir_device_wait_for_caller,
+                                    memory,
+                                    forget};
 
 extern "C" __attribute__((visibility("default"))) const weir_device_ops *weir_device_library(void) {
   return &ops;

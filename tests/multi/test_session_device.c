@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <weir/inside.h>
 #include <weir/weir.h>
 
 #include "device.h"
@@ -267,6 +268,31 @@ Test(session_device, the_adaptive_policy_decides_on_one) {
     cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
     cr_assert_eq(memcmp(w[r].average, w[0].average, sizeof w[r].average), 0);
     cr_assert(w[r].gain > 0 && w[r].gain <= 1, "%g", w[r].gain);
+  }
+}
+
+static int device_said, host_said;
+static void hear(void *user, const weir_log_line *line) {
+  (void)user;
+  device_said += strstr(line->text, "timed where gradients are: none ") != NULL;
+  host_said += strstr(line->text, "timed on this host's processors: none ") != NULL;
+}
+
+/* Rank 0 decides: compressing is timed on its device where all ranks have one, else on the host's
+ * processors, whose times are the longer ones. */
+Test(session_device, codecs_are_timed_where_all_gradients_are) {
+  static worker w[RANKS];
+  use_library();
+  cr_assert_eq(weir_log_set_level(WEIR_LOG_INFO), WEIR_OK);
+  for (unsigned where = 0; where < 8; where++) {
+    device_said = host_said = 0;
+    weir_log_set(hear, NULL);
+    run(w, "weir", where, NULL);
+    weir_log_set(NULL, NULL);
+    for (int r = 0; r < RANKS; r++)
+      cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
+    cr_assert_eq(device_said, where == 7, "ranks %x", where);
+    cr_assert_eq(host_said, where != 7, "ranks %x", where);
   }
 }
 

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <weir/inside.h>
 
+#include "base/base.h"
 #include "collectives/cost.h"
 #include "controller/controller.h"
 #include "controller/decide.h"
@@ -617,4 +619,100 @@ Test(loop, refuses_bad_policies_and_journals) {
   config.journal_path = NULL;
   config.world_size = 0;
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_E_INVALID);
+}
+
+/* --- who prices codecs ------------------------------------------------------------------------ */
+
+typedef struct pricer {
+  double light_s, heavy_s; /* of what goes whole, and of selections */
+  bool fails;
+  size_t calls, plans;
+} pricer;
+
+static weir_status price(void *user, const weir_plan *plans, size_t count, double *seconds) {
+  pricer *p = user;
+  p->calls++;
+  p->plans = count;
+  for (size_t i = 0; i < count; i++)
+    seconds[i] = weir_codec_find(plans[i].codec)->dense ? p->light_s : p->heavy_s;
+  return p->fails ? weir_fail(WEIR_E_NOMEM, "the pricer has no memory") : WEIR_OK;
+}
+
+/* The plan that is directed first, and what the decision's line in the journal has of compress. */
+static weir_plan first_choice(pricer *p, double bandwidth, double compress[WEIR_CODEC_COUNT]) {
+  char path[] = "/tmp/weir-journal-XXXXXX", line[16384];
+  const int fd = mkstemp(path);
+  cr_assert_geq(fd, 0);
+  (void)close(fd);
+  weir_controller_config config = config_of("weir", path);
+  config.measure = true;
+  config.price = p != NULL ? price : NULL;
+  config.price_user = p;
+  weir_controller *controller = create_by(&config);
+  world w = start("weir");
+  w.bandwidth = bandwidth;
+  for (int i = 0; i < 5 && w.plan.id == 0; i++) step(controller, &w);
+  weir_controller_free(controller);
+  FILE *file = fopen(path, "r");
+  cr_assert_not_null(file);
+  cr_assert_not_null(fgets(line, sizeof line, file));
+  (void)fclose(file);
+  (void)unlink(path);
+  char *at = strstr(line, "\"compress\":");
+  cr_assert_not_null(at, "%s", line);
+  at = strchr(at, '[');
+  for (size_t c = 0; c < WEIR_CODEC_COUNT; c++) compress[c] = strtod(at + 1, &at);
+  return w.plan;
+}
+
+/* 4 MB over 100 MB/s are 60 ms as a ring, and bf16's 30; what top-k sends takes a few.  So it pays
+ * for itself where selecting takes nothing, and not where it takes half a second.  The factors are
+ * the told times over the usual ones, which are 5 us + 0.3 ms of none, and of top-k 20 us + 2 ms +
+ * 4 messages of 10000 elements that take 4 ns. */
+Test(loop, begins_with_what_the_pricer_says) {
+  double compress[WEIR_CODEC_COUNT];
+  pricer cheap = {.light_s = 1e-3, .heavy_s = 50e-6}, dear = {.light_s = 1e-3, .heavy_s = 0.5};
+  const weir_plan quick = first_choice(&cheap, 1e8, compress);
+  cr_assert(!weir_codec_find(quick.codec)->dense, "%s", weir_codec_name(quick.codec));
+  cr_assert_float_eq(compress[WEIR_CODEC_NONE], 1e-3 / 305e-6, 1e-9);
+  cr_assert_float_eq(compress[WEIR_CODEC_TOPK], 50e-6 / 2180e-6, 1e-9);
+  cr_assert_eq(cheap.calls, 1);
+  cr_assert_eq(cheap.plans, 4); /* none, bf16, topk, star: risk bold's */
+  const weir_plan slow = first_choice(&dear, 1e8, compress);
+  cr_assert(weir_codec_find(slow.codec)->dense, "%s", weir_codec_name(slow.codec));
+  cr_assert_float_eq(compress[WEIR_CODEC_TOPK], 0.5 / 2180e-6, 1e-6);
+}
+
+static int failures_said, hosts_said;
+static void hear_pricing(void *user, const weir_log_line *line) {
+  (void)user;
+  failures_said += strstr(line->text, "the pricer has no memory") != NULL;
+  hosts_said += strstr(line->text, "timed on this host's processors: none ") != NULL;
+}
+
+/* Then the host's processors are asked, and it is said once. */
+Test(loop, a_pricer_that_fails_is_done_without) {
+  double compress[WEIR_CODEC_COUNT];
+  pricer p = {.light_s = 7, .heavy_s = 7, .fails = true};
+  weir_log_set(hear_pricing, NULL);
+  cr_assert_eq(weir_log_set_level(WEIR_LOG_INFO), WEIR_OK);
+  (void)first_choice(&p, 1e8, compress);
+  weir_log_set(NULL, NULL);
+  cr_assert_eq(failures_said, 1);
+  cr_assert_eq(hosts_said, 1);
+  cr_assert_eq(p.calls, 1);
+  for (size_t c = 0; c < WEIR_CODEC_COUNT; c++) {
+    const double told = 7 / weir_compress_prior((uint32_t)c, RANKS, ELEMENTS, 0.01);
+    cr_assert(compress[c] < 0.5 * told, "codec %zu: %g", c, compress[c]);
+  }
+}
+
+/* Whoever times them knows how long the gradient is: a million elements take the host's processors
+ * at least a tenth of a nanosecond each, which is 20 times what none's fixed part is usually. */
+Test(loop, codecs_are_timed_for_the_gradient_there_is) {
+  double compress[WEIR_CODEC_COUNT];
+  (void)first_choice(NULL, 1e8, compress);
+  const double seconds =
+      compress[WEIR_CODEC_NONE] * weir_compress_prior(WEIR_CODEC_NONE, RANKS, ELEMENTS, 1);
+  cr_assert(seconds > 1e-4 && seconds < 1, "%g", seconds);
 }

@@ -295,7 +295,7 @@ static void starts_measured(uint32_t risk, const char *names) {
   for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++) {
     weir_loop loop = {.workers = 4, .elements = elements[i], .risk = risk};
     weir_learn_start(&loop.learnt);
-    cr_assert_eq(weir_learn_codecs(&loop), WEIR_OK, "%s", weir_last_error());
+    cr_assert_eq(weir_learn_codecs(&loop, NULL, NULL), WEIR_OK, "%s", weir_last_error());
     for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
       const double factor = loop.learnt.compress[codec];
       char name[32];
