@@ -42,6 +42,7 @@ static void close_device(weir_engine *engine) {
   weir_on_device *on = engine->device;
   if (on == NULL) return;
   weir_on_device_close_samples(engine);
+  weir_on_device_unshare(engine);
   on->ops->unpin(on->device, on->table);
   on->ops->unpin(on->device, on->lent);
   on->ops->unpin(on->device, on->bins);
@@ -290,6 +291,8 @@ const weir_backend weir_device_backend = {.open = open_device,
                                           .reserve = reserve,
                                           .allocate = allocate,
                                           .release = release,
+                                          .share = weir_on_device_share,
+                                          .unshare = weir_on_device_unshare,
                                           .on_caller = true,
                                           .check = check,
                                           .feed = weir_on_device_feed,

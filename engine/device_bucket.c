@@ -35,10 +35,11 @@ static void put_columns(const weir_bucket *bucket) {
   }
 }
 
-/* A gathered message has its place among those of all ranks.  A list is the root's: the turn's, or
+/* A gathered message has its place among those of all ranks, or in a room on the device.  A list is the root's: the turn's, or
  * that of any rank, which may turn out to be the root. */
 static unsigned char *message_of(const weir_bucket *bucket) {
   const int rank = bucket->engine->rank;
+  if (bucket->stays) return weir_on_device_room(bucket, rank);
   if (bucket->scheme == WEIR_SCHEME_GATHER) return bucket->blocks + (size_t)rank * bucket->stride;
   const bool lists = bucket->scheme == WEIR_SCHEME_SHARED && bucket->codec->draw == NULL &&
                      (bucket->codec->by_variance || weir_shared_root(bucket) == rank);
@@ -53,14 +54,15 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
       .g = engine->submitted,
       .seed = weir_gather_seed(bucket),
       .message = message_of(bucket),
+      .stays = bucket->stays,
       .values = bucket->thin ? bucket->value : bucket->fed,
       .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL};
   weir_on_device_sample(bucket, &task);
   return status_of(bucket, on->ops->compress(on->device, bucket->number, &task));
 }
 
-/* What a rank sends whose e is not finite: the message of zeros, as the host's.  The step will not
- * count. */
+/* What a rank sends whose e is not finite: the message of zeros, as the host's, or where messages stay
+ * on devices none.  The step will not count. */
 static weir_status send_zeros(weir_bucket *bucket) {
   weir_engine *engine = bucket->engine;
   const size_t rank = (size_t)engine->rank;
@@ -69,7 +71,8 @@ static weir_status send_zeros(weir_bucket *bucket) {
   if (bucket->all) memset(bucket->fed, 0, bucket->n * sizeof(float));
   if (bucket->thin) memset(bucket->value, 0, bucket->first_sum * sizeof(float));
   if (bucket->scheme == WEIR_SCHEME_PATH) return weir_path_prepare(bucket);
-  if (bucket->scheme != WEIR_SCHEME_GATHER) return WEIR_OK;
+  bucket->block_bytes[rank] = 0;
+  if (bucket->scheme != WEIR_SCHEME_GATHER || bucket->stays) return WEIR_OK;
   float *const zeros = calloc(bucket->n + 1, sizeof *zeros);
   size_t k = 0;
   if (zeros == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a message of zeros");
@@ -118,10 +121,22 @@ weir_status weir_on_device_await(weir_bucket *bucket) {
 
 /* --- the exchange ----------------------------------------------------------------------------- */
 
+/* Of a rank that has sent none, zeros. */
+static weir_status add_there(weir_bucket *bucket, int rank) {
+  const weir_on_device *on = bucket->engine->device;
+  const size_t bytes = bucket->block_bytes[rank];
+  if (bytes == 0) return WEIR_OK;
+  bool first = true;
+  for (int r = 0; r < rank; r++) first = first && bucket->block_bytes[r] == 0;
+  return status_of(bucket, on->ops->decode(on->device, bucket->number,
+                                           weir_on_device_room(bucket, rank), bytes, first));
+}
+
 /* The host looks at a message before the device does: whose is malformed is then known without
- * waiting. */
+ * waiting.  What stays on devices they look at themselves. */
 weir_status weir_on_device_add(weir_bucket *bucket, int rank) {
   const weir_on_device *on = bucket->engine->device;
+  if (bucket->stays) return add_there(bucket, rank);
   const unsigned char *const message = bucket->blocks + (size_t)rank * bucket->stride;
   const size_t bytes = bucket->block_bytes[rank];
   double peak;

@@ -141,6 +141,8 @@ static weir_status resize(weir_engine *engine, double cr, bool (*want_curve)(voi
   if (headers == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", engine->size);
   free(engine->headers);
   engine->headers = headers;
+  engine->config.rooms = false; /* what has been agreed on was of the ranks before */
+  if (engine->backend->unshare != NULL) engine->backend->unshare(engine);
   engine->config.hooks.want_curve = want_curve;
   weir_status status = WEIR_OK;
   if (want_curve != NULL && engine->curve == NULL) status = weir_gain_curve_create(&engine->curve);

@@ -9,6 +9,7 @@
 #include "engine/memory.h"
 
 #define LINE 64 /* every part of the arena begins on a cache line */
+#define ROOM_LINE ((size_t)256) /* and every message in a device's room as memory of a device does */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -56,12 +57,13 @@ static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
   const weir_bucket_room room = weir_bucket_room_of(
       &bucket->plan, bucket->scheme, weir_path_shape(bucket->engine), bucket->n, bucket->kept);
   const size_t stales = weir_bucket_stales(bucket);
+  const size_t block = bucket->stays ? sizeof(uint64_t) : room.stride; /* of lengths alone */
   size_t index, value, error, blocks, bytes, stale, messages, longest;
   const size_t length = messages_of(bucket, &longest);
   if (!part(at, room.indices, sizeof *bucket->index, &index) ||
       !part(at, room.values, sizeof *bucket->value, &value) ||
       !part(at, room.errors, sizeof *bucket->error, &error) ||
-      !part(at, room.messages, room.stride, &blocks) ||
+      !part(at, room.messages, block, &blocks) ||
       !part(at, ranks, sizeof *bucket->block_bytes, &bytes) ||
       !part(at, stales, sizeof *bucket->stale, &stale) || !part(at, length, 1, &messages))
     return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", room.messages,
@@ -186,6 +188,26 @@ static weir_status reserve_warm(weir_engine *engine, const weir_bucket_set *set)
   return weir_warm_reserve(engine, rank);
 }
 
+/* Where ranks' devices read each other's memory, gathered messages are in rooms there. */
+static weir_status share(weir_engine *engine, weir_bucket_set *set) {
+  const weir_group_shape shape = weir_path_shape(engine);
+  size_t bytes = 0;
+  bool yes = false;
+  if (!engine->config.rooms || engine->size == 1) return WEIR_OK;
+  for (size_t k = 0; k < set->count; k++) {
+    weir_bucket *bucket = &set->bucket[k];
+    if (bucket->scheme != WEIR_SCHEME_GATHER) continue;
+    const weir_bucket_room room =
+        weir_bucket_room_of(&bucket->plan, bucket->scheme, shape, bucket->n, bucket->kept);
+    bucket->stays_at = bytes;
+    bytes += (room.stride + ROOM_LINE - 1) / ROOM_LINE * ROOM_LINE;
+  }
+  const weir_status status = bytes > 0 ? engine->backend->share(engine, bytes, &yes) : WEIR_OK;
+  for (size_t k = 0; k < set->count; k++)
+    set->bucket[k].stays = yes && set->bucket[k].scheme == WEIR_SCHEME_GATHER;
+  return status;
+}
+
 static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_plan_bucket *table,
                         weir_bucket_set *set, weir_series **time) {
   weir_plan_bucket *run = calloc((table != NULL ? plan->buckets : 1) + 1, sizeof *run);
@@ -198,6 +220,7 @@ static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_p
     status = weir_lanes_create(&engine->lanes, engine);
   if (status == WEIR_OK && engine->config.profile) status = weir_profiler_room(set, time);
   if (status == WEIR_OK) status = reserve_warm(engine, set);
+  if (status == WEIR_OK) status = share(engine, set);
   if (status == WEIR_OK) status = place_all(engine, set);
   return status == WEIR_OK ? engine->backend->reserve(engine, set) : status;
 }

@@ -93,6 +93,24 @@ static weir_status move_to_memory(weir_session *session) {
   return weir_comm_create(&session->comm, memory, session->options.timeout_s);
 }
 
+/* Are devices asked to read each other's memory?  WEIR_DEVICE_IPC says "off" for no. */
+static weir_status wants_rooms(const weir_session *session, bool *wants) {
+  const char *asked = getenv("WEIR_DEVICE_IPC");
+  *wants = asked == NULL || *asked == 0 || strcmp(asked, "auto") == 0;
+  if (!*wants && strcmp(asked, "off") != 0)
+    return weir_fail(WEIR_E_INVALID, "WEIR_DEVICE_IPC is \"%s\"; it can be auto or off", asked);
+  *wants = *wants && session->device_ops != NULL && session->options.virtual_network == NULL;
+  return WEIR_OK;
+}
+
+weir_status weir_session_find_rooms(weir_session *session) {
+  bool wants = false;
+  if (!session->devices || session->options.world_size == 1) return WEIR_OK;
+  const weir_status status = wants_rooms(session, &wants);
+  return status == WEIR_OK ? unanimous(session, wants ? shared_memory_place() : 0, &session->rooms)
+                           : status;
+}
+
 weir_status weir_session_find_hosts(weir_session *session) {
   const weir_status status = weir_comm_find_hosts(session->comm, weir_host_identity(NULL));
   weir_comm_neighbours(session->comm, &session->next, &session->previous);
