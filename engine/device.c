@@ -194,7 +194,8 @@ static weir_status header(weir_engine *engine) {
 
 static weir_status finish(weir_engine *engine) {
   weir_on_device *on = engine->device;
-  const weir_status status = weir_on_device_status(on, on->ops->finish(on->device, on->overflow));
+  weir_status status = weir_on_device_status(on, on->ops->finish(on->device, on->overflow));
+  if (status == WEIR_E_PROTOCOL) return weir_on_device_find_culprit(engine, status);
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
   on->in_flight = false;
   for (size_t k = 0; k < engine->set.count; k++) {

@@ -55,8 +55,11 @@ void weir_on_device_show(const weir_engine *engine);
 weir_status weir_on_device_share(weir_engine *engine, size_t bytes, bool *yes);
 void weir_on_device_unshare(weir_engine *engine);
 unsigned char *weir_on_device_room(const weir_bucket *bucket, int rank);
+/* The device has found a message malformed, says the last error: whose it is the host finds out. */
+weir_status weir_on_device_find_culprit(weir_engine *engine, weir_status status);
 
 /* One bucket's way (device_bucket.c). */
+weir_status weir_on_device_check(const weir_bucket *bucket, const void *message, size_t bytes);
 void weir_on_device_feed(weir_bucket *bucket);
 weir_status weir_on_device_compress(weir_bucket *bucket);
 weir_status weir_on_device_await(weir_bucket *bucket);

@@ -121,11 +121,21 @@ weir_status weir_on_device_await(weir_bucket *bucket) {
 
 /* --- the exchange ----------------------------------------------------------------------------- */
 
+weir_status weir_on_device_check(const weir_bucket *bucket, const void *message, size_t bytes) {
+  double peak;
+  return bucket->codec->encode != NULL
+             ? bucket->codec->check(message, bytes, &bucket->layout, &peak)
+             : weir_wire_check(bucket->context, message, bytes, bucket->n, &peak);
+}
+
 /* Of a rank that has sent none, zeros. */
 static weir_status add_there(weir_bucket *bucket, int rank) {
   const weir_on_device *on = bucket->engine->device;
   const size_t bytes = bucket->block_bytes[rank];
   if (bytes == 0) return WEIR_OK;
+  if (bucket->codec->encode != NULL && bytes != bucket->told->bytes) /* as long as this rank's */
+    return weir_fail(WEIR_E_PROTOCOL, "malformed message of %zu bytes, not %llu", bytes,
+                     (unsigned long long)bucket->told->bytes);
   bool first = true;
   for (int r = 0; r < rank; r++) first = first && bucket->block_bytes[r] == 0;
   return status_of(bucket, on->ops->decode(on->device, bucket->number,
@@ -139,11 +149,7 @@ weir_status weir_on_device_add(weir_bucket *bucket, int rank) {
   if (bucket->stays) return add_there(bucket, rank);
   const unsigned char *const message = bucket->blocks + (size_t)rank * bucket->stride;
   const size_t bytes = bucket->block_bytes[rank];
-  double peak;
-  const weir_status status =
-      bucket->codec->encode != NULL
-          ? bucket->codec->check(message, bytes, &bucket->layout, &peak)
-          : weir_wire_check(bucket->context, message, bytes, bucket->n, &peak);
+  const weir_status status = weir_on_device_check(bucket, message, bytes);
   if (status != WEIR_OK) return status;
   return status_of(bucket, on->ops->decode(on->device, bucket->number, message, bytes, rank == 0));
 }

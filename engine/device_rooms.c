@@ -5,6 +5,7 @@
  * ranks have read it: a rank tells its lengths of a step once its step before is through, in which
  * it has waited for all that its device was to read (finish), and nobody is through a step without
  * the lengths of all.  That is so of steps that are dropped and of trials, too. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,4 +143,34 @@ void weir_on_device_unshare(weir_engine *engine) {
   on->room = NULL;
   on->rooms = 0;
   on->half = 0;
+}
+
+/* A rank's message of a bucket, which its room still holds: it is not written before this rank is
+ * through its step. */
+static weir_status look_through(weir_engine *engine, const weir_bucket *bucket, int rank,
+                                void *message) {
+  const weir_on_device *on = engine->device;
+  const size_t bytes = bucket->block_bytes[rank];
+  if (bytes == 0) return WEIR_OK;
+  weir_status status =
+      on->ops->copy(on->device, message, weir_on_device_room(bucket, rank), bytes);
+  if (status == WEIR_OK) status = on->ops->settle_all(on->device);
+  if (status != WEIR_OK) return WEIR_OK; /* what the device has found stays said */
+  return weir_on_device_check(bucket, message, bytes);
+}
+
+weir_status weir_on_device_find_culprit(weir_engine *engine, weir_status status) {
+  char found[256];
+  (void)snprintf(found, sizeof found, "%s", weir_last_error());
+  const weir_on_device *on = engine->device;
+  for (size_t k = 0; k < engine->set.count; k++) {
+    const weir_bucket *bucket = &engine->set.bucket[k];
+    void *message = NULL;
+    if (!bucket->stays || on->ops->pin(on->device, bucket->stride, &message) != WEIR_OK) continue;
+    int r = 0;
+    while (r < engine->size && look_through(engine, bucket, r, message) == WEIR_OK) r++;
+    on->ops->unpin(on->device, message);
+    if (r < engine->size) return weir_comm_refuse(engine->config.comm, r, WEIR_E_PROTOCOL);
+  }
+  return weir_engine_blame(engine, engine->rank, weir_fail(status, "%s", found));
 }

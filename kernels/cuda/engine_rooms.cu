@@ -1,9 +1,12 @@
 /* Rooms for messages that other ranks' devices read, in this process or in others of the machine
  * (kernels/device.h).  A room of this process is reached by its address; another process opens it by
  * a handle, which CUDA takes in no other way. */
+#include <poll.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <mutex>
 #include <new>
 
@@ -11,15 +14,16 @@
 
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(weir_device_room::handle), "a handle's bytes");
 
-/* What lies before a room; behind it the mark comes once more.  reader: OPEN of one in another
- * process that has the room open, written by its device. */
+constexpr int READERS = 62;
+
+/* What lies before a room; behind it the mark comes once more.  reader: the processes of ranks
+ * that have the room open, written by their devices; 0: none. */
 struct room_edge {
   uint64_t mark;
-  unsigned char reader[248];
+  int32_t reader[READERS];
 };
 constexpr size_t EDGE = sizeof(room_edge);
 static_assert(EDGE == 256, "messages in a room begin as memory of a device does");
-constexpr unsigned char OPEN = 1;
 
 /* The driver shares whole pages: a room is made of these, so that nothing else lies in them. */
 constexpr size_t PAGE = (size_t)2 << 20;
@@ -119,8 +123,17 @@ weir_status weir_device_make_room(weir_device *device, size_t bytes, void **room
   return WEIR_OK;
 }
 
-/* Memory must not be freed under a device that reads it.  Who still has it open after that time does
- * not: it will be through its last step, or is dead. */
+static bool lives(int32_t process) {
+  const int file = (int)syscall(SYS_pidfd_open, process, 0);
+  if (file < 0) return errno != ESRCH;
+  pollfd ended = {file, POLLIN, 0};
+  const bool yes = poll(&ended, 1, 0) <= 0;
+  (void)close(file);
+  return yes;
+}
+
+/* Memory must not be freed under a device that reads it.  Who lives and still has it open after that
+ * time does not read it any more: it will be through its last step. */
 static void linger(weir_device *device, const known_room *room) {
   const double end = weir_now_s() + WEIR_ROOM_LINGER_S;
   const timespec pause = {0, 1000000};
@@ -128,7 +141,7 @@ static void linger(weir_device *device, const known_room *room) {
     room_edge edge;
     open = false;
     if (copy(device, &edge, room->memory, sizeof edge) != WEIR_OK) return;
-    for (unsigned char reader : edge.reader) open = open || reader == OPEN;
+    for (int32_t reader : edge.reader) open = open || (reader > 0 && lives(reader));
     if (open) (void)nanosleep(&pause, NULL);
   }
 }
@@ -162,16 +175,16 @@ static weir_status open_near(weir_device *device, const weir_device_room *told, 
   return status;
 }
 
-static weir_status tell_reader(weir_device *device, const known_room *room, unsigned char word) {
-  return copy(device, room->memory + offsetof(room_edge, reader) + room->reader, &word,
-              sizeof word);
+static weir_status tell_reader(weir_device *device, const known_room *room, int32_t process) {
+  room_edge *edge = (room_edge *)(void *)room->memory;
+  return copy(device, &edge->reader[room->reader], &process, sizeof process);
 }
 
 static weir_status open_foreign(weir_device *device, const weir_device_room *told, int reader,
                                 void **room) {
   cudaIpcMemHandle_t handle;
   void *memory = NULL;
-  if (reader < 0 || (size_t)reader >= sizeof room_edge().reader)
+  if (reader < 0 || reader >= READERS)
     return weir_fail(WEIR_E_UNSUPPORTED, "rank %d is one too many to read a room on a device",
                      reader);
   memcpy(&handle, told->handle, sizeof handle);
@@ -183,7 +196,7 @@ static weir_status open_foreign(weir_device *device, const weir_device_room *tol
       NULL, (unsigned char *)memory, device->device, told->bytes, told->mark, 1, true, reader};
   if (there == NULL) status = weir_fail(WEIR_E_NOMEM, "no memory for a room");
   if (status == WEIR_OK) status = look(device, told, there->memory);
-  if (status == WEIR_OK) status = tell_reader(device, there, OPEN);
+  if (status == WEIR_OK) status = tell_reader(device, there, (int32_t)getpid());
   if (status != WEIR_OK) {
     (void)cudaIpcCloseMemHandle(memory);
     delete there;

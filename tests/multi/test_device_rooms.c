@@ -241,6 +241,11 @@ static void harmed_body(member *m) {
       m->transport->ops = &harming;
     }
     c->status[m->rank][s] = one_step(m, c, engine, &b, s);
+    const bool told = strstr(weir_last_error(), "rank 1 sent a malformed") != NULL ||
+                      strstr(weir_last_error(), "rank 1 is gone") != NULL ||
+                      strstr(weir_last_error(), "rank 1 (this rank) is gone") != NULL;
+    if (c->status[m->rank][s] != WEIR_OK && !told)
+      group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
   }
   group_barrier(m); /* its engine is another's victim */
   weir_engine_free(engine);
