@@ -1,9 +1,15 @@
 /* Milliseconds of a step on a CUDA device, alone in its group: error feedback, compressing,
  * shipping the message to the host, looking through it there, decoding and averaging; medians of 15
- * after 5. bench_cuda has the kernels by themselves.  One JSON document; exit code 77 without a
- * device. Usage: bench_device [elements], 25.6 million by default, in 160 tensors */
+ * after 5. bench_cuda has the kernels by themselves.  With --pair, of two processes that share the
+ * device, over shared memory of the host and with messages that stay on the device.  One JSON
+ * document; exit code 77 without a device.
+ * Usage: bench_device [--pair] [elements], 25.6 million by default, in 160 tensors */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <weir/weir.h>
 
 #include "base/base.h"
@@ -22,13 +28,12 @@ static size_t begin_of(size_t n, size_t t, bool apart) {
   return n / TENSORS * t + (apart ? 64 * t : 0);
 }
 
+/* wire: bytes that this rank sends in a step; may be NULL. */
 static double step_ms(weir_cuda *cuda, const float *fresh, float *g, size_t n, bool apart,
-                      const char *policy) {
-  weir_options options;
+                      weir_options options, uint64_t *wire) {
   weir_session *session = NULL;
+  weir_step_info info = {.struct_size = sizeof info};
   double ms[ROUNDS];
-  weir_options_init(&options);
-  options.policy = policy;
   options.device = 0;
   options.stream = weir_cuda_stream(cuda);
   must(weir_session_create(&session, &options));
@@ -40,11 +45,12 @@ static double step_ms(weir_cuda *cuda, const float *fresh, float *g, size_t n, b
     const double begin_s = weir_now_s();
     must(weir_step_begin(session, NULL));
     for (uint32_t t = 0; t < TENSORS; t++) must(weir_submit(session, t, g + begin_of(n, t, apart)));
-    must(weir_step_end(session, NULL));
+    must(weir_step_end(session, &info));
     must(weir_cuda_wait(cuda));
     if (round >= 0) ms[round] = (weir_now_s() - begin_s) * 1e3;
   }
   weir_session_free(session);
+  if (wire != NULL) *wire = info.wire_bytes;
   weir_sort(ms, ROUNDS);
   return ms[ROUNDS / 2];
 }
@@ -58,38 +64,137 @@ static void fill(float *g, size_t n) {
   }
 }
 
-int main(int argc, char *argv[]) {
+/* A device's gradient, and what it is made of anew for every step. */
+typedef struct ground {
+  weir_cuda *cuda;
+  void *g, *fresh;
+  size_t n;
+} ground;
+
+static void open_ground(ground *on, size_t n) {
+  const size_t bytes = (n + 64 * TENSORS) * sizeof(float);
+  float *host = malloc(bytes);
+  if (n == 0 || host == NULL) {
+    fprintf(stderr, "bench_device: no memory for %zu elements\n", n);
+    exit(1);
+  }
+  on->n = n;
+  must(weir_cuda_create(0, NULL, &on->cuda));
+  must(weir_cuda_alloc(on->cuda, bytes, &on->g));
+  must(weir_cuda_alloc(on->cuda, bytes, &on->fresh));
+  fill(host, bytes / sizeof *host);
+  must(weir_cuda_copy(on->cuda, on->fresh, host, bytes));
+  must(weir_cuda_wait(on->cuda));
+  free(host);
+}
+
+static void close_ground(const ground *on) {
+  weir_cuda_release(on->cuda, on->fresh);
+  weir_cuda_release(on->cuda, on->g);
+  weir_cuda_free(on->cuda);
+}
+
+static weir_options options_of(const char *policy) {
+  weir_options options;
+  weir_options_init(&options);
+  options.policy = policy;
+  return options;
+}
+
+static int alone(size_t n) {
   static const char *const policies[] = {"fixed:topk:0.01:ag",       "fixed:topk:0.01:ag:auto-bf16",
                                          "fixed:lwtopk:0.01:ag",     "fixed:qsgd:0.125:ag",
                                          "fixed:star:0.01:art-ring", "fixed:bf16:1:dense-ring"};
-  const size_t asked = argc > 1 ? strtoull(argv[1], NULL, 10) : 25600000;
-  const size_t n = asked / TENSORS * TENSORS, bytes = (n + 64 * TENSORS) * sizeof(float);
+  ground on;
   if (weir_cuda_devices() == 0) {
     puts("skipped: no CUDA device here");
     return SKIPPED;
   }
-  weir_cuda *cuda = NULL;
-  void *g = NULL, *fresh = NULL;
-  float *host = malloc(bytes);
-  if (n == 0 || host == NULL) {
-    fprintf(stderr, "bench_device: no memory for %zu elements\n", asked);
-    return 1;
-  }
-  must(weir_cuda_create(0, NULL, &cuda));
-  must(weir_cuda_alloc(cuda, bytes, &g));
-  must(weir_cuda_alloc(cuda, bytes, &fresh));
-  fill(host, bytes / sizeof *host);
-  must(weir_cuda_copy(cuda, fresh, host, bytes));
-  must(weir_cuda_wait(cuda));
+  open_ground(&on, n);
   printf("{\"elements\": %zu, \"tensors\": %d, \"steps\": [", n, TENSORS);
-  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+    const weir_options options = options_of(policies[p]);
     printf("%s\n  {\"policy\": \"%s\", \"ms\": %.3f, \"apart_ms\": %.3f}", p > 0 ? "," : "",
-           policies[p], step_ms(cuda, fresh, g, n, false, policies[p]),
-           step_ms(cuda, fresh, g, n, true, policies[p]));
+           policies[p], step_ms(on.cuda, on.fresh, on.g, n, false, options, NULL),
+           step_ms(on.cuda, on.fresh, on.g, n, true, options, NULL));
+  }
   printf("\n]}\n");
-  weir_cuda_release(cuda, fresh);
-  weir_cuda_release(cuda, g);
-  weir_cuda_free(cuda);
-  free(host);
+  close_ground(&on);
   return 0;
+}
+
+/* --- two processes ----------------------------------------------------------------------------- */
+
+/* What rank 0 measures; in memory that the processes share. */
+typedef struct measured {
+  double ms;
+  uint64_t wire;
+} measured;
+
+static int be_rank(int rank, size_t n, const char *policy, const char *where, const char *ipc,
+                   measured *out) {
+  ground on;
+  uint64_t wire = 0;
+  if (weir_cuda_devices() == 0) return SKIPPED;
+  must(setenv("WEIR_DEVICE_IPC", ipc, 1) == 0 ? WEIR_OK : WEIR_E_NOMEM);
+  open_ground(&on, n);
+  weir_options options = options_of(policy);
+  options.rank = rank;
+  options.world_size = 2;
+  options.transport = "shm";
+  options.rendezvous = where;
+  options.timeout_s = 60;
+  const double ms = step_ms(on.cuda, on.fresh, on.g, n, false, options, &wire);
+  if (rank == 0) *out = (measured){ms, wire};
+  close_ground(&on);
+  return 0;
+}
+
+/* No process but those of the ranks uses the device: what has used it cannot be forked. */
+static int both_ranks(size_t n, const char *policy, const char *ipc, measured *out) {
+  static int serial;
+  char where[64];
+  pid_t pid[2];
+  int code = 0;
+  (void)snprintf(where, sizeof where, "bench device %d %d", (int)getpid(), serial++);
+  (void)fflush(NULL);
+  for (int r = 0; r < 2; r++) {
+    pid[r] = fork();
+    if (pid[r] == 0) _exit(be_rank(r, n, policy, where, ipc, out));
+  }
+  for (int r = 0; r < 2; r++) {
+    int ended = 0;
+    if (pid[r] < 0 || waitpid(pid[r], &ended, 0) < 0 || !WIFEXITED(ended))
+      code = 1;
+    else if (WEXITSTATUS(ended) != 0)
+      code = WEXITSTATUS(ended);
+  }
+  return code;
+}
+
+static int pair(size_t n) {
+  static const char *const policies[] = {"fixed:topk:0.01:ag", "fixed:topk:0.1:ag",
+                                         "fixed:qsgd:0.125:ag", "fixed:fp16:0.5:ag"};
+  measured *out = mmap(NULL, 2 * sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                       -1, 0);
+  int code = (void *)out == MAP_FAILED;
+  for (size_t p = 0; p < sizeof policies / sizeof *policies && code == 0; p++) {
+    code = both_ranks(n, policies[p], "off", &out[0]);
+    if (code == 0) code = both_ranks(n, policies[p], "auto", &out[1]);
+    if (code != 0) break;
+    if (p == 0) printf("{\"elements\": %zu, \"tensors\": %d, \"ranks\": 2, \"steps\": [", n, TENSORS);
+    printf("%s\n  {\"policy\": \"%s\", \"host_ms\": %.3f, \"host_wire\": %llu, \"rooms_ms\": %.3f, "
+           "\"rooms_wire\": %llu}",
+           p > 0 ? "," : "", policies[p], out[0].ms, (unsigned long long)out[0].wire, out[1].ms,
+           (unsigned long long)out[1].wire);
+  }
+  puts(code == SKIPPED ? "skipped: no CUDA device here" : "\n]}");
+  return code;
+}
+
+int main(int argc, char *argv[]) {
+  const bool two = argc > 1 && strcmp(argv[1], "--pair") == 0;
+  const char *const asked = argc > 1 + two ? argv[1 + two] : "25600000";
+  const size_t n = strtoull(asked, NULL, 10) / TENSORS * TENSORS;
+  return two ? pair(n) : alone(n);
 }
