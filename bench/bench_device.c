@@ -175,18 +175,20 @@ static int both_ranks(size_t n, const char *policy, const char *ipc, measured *o
 static int pair(size_t n) {
   static const char *const policies[] = {"fixed:topk:0.01:ag", "fixed:topk:0.1:ag",
                                          "fixed:qsgd:0.125:ag", "fixed:fp16:0.5:ag"};
-  measured *out = mmap(NULL, 2 * sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                       -1, 0);
+  measured *out =
+      mmap(NULL, 2 * sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   int code = (void *)out == MAP_FAILED;
   for (size_t p = 0; p < sizeof policies / sizeof *policies && code == 0; p++) {
     code = both_ranks(n, policies[p], "off", &out[0]);
     if (code == 0) code = both_ranks(n, policies[p], "auto", &out[1]);
     if (code != 0) break;
-    if (p == 0) printf("{\"elements\": %zu, \"tensors\": %d, \"ranks\": 2, \"steps\": [", n, TENSORS);
-    printf("%s\n  {\"policy\": \"%s\", \"host_ms\": %.3f, \"host_wire\": %llu, \"rooms_ms\": %.3f, "
-           "\"rooms_wire\": %llu}",
-           p > 0 ? "," : "", policies[p], out[0].ms, (unsigned long long)out[0].wire, out[1].ms,
-           (unsigned long long)out[1].wire);
+    if (p == 0)
+      printf("{\"elements\": %zu, \"tensors\": %d, \"ranks\": 2, \"steps\": [", n, TENSORS);
+    printf(
+        "%s\n  {\"policy\": \"%s\", \"host_ms\": %.3f, \"host_wire\": %llu, \"rooms_ms\": %.3f, "
+        "\"rooms_wire\": %llu}",
+        p > 0 ? "," : "", policies[p], out[0].ms, (unsigned long long)out[0].wire, out[1].ms,
+        (unsigned long long)out[1].wire);
   }
   puts(code == SKIPPED ? "skipped: no CUDA device here" : "\n]}");
   return code;

@@ -27,9 +27,9 @@ struct weir_on_device {
   float *seen;
   size_t *sampled; /* tensors */
   size_t sample_count, seen_count;
-  size_t half;          /* bytes of one of the two halves of a room; 0: there are no rooms */
-  unsigned char **room; /* a rank's; NULL without rooms */
-  int rooms;            /* so many */
+  size_t half;                /* bytes of one of the two halves of a room; 0: there are no rooms */
+  unsigned char **room;       /* a rank's; NULL without rooms */
+  int rooms;                  /* so many */
   bool zero, kept_zero;       /* as weir_host has it: the residual is all zero */
   float *residual, *velocity; /* on the host, for who asks; NULL before the first time */
   void *table, *lent;         /* page-locked: of pieces of optimizers, and weir_engine_lend's */

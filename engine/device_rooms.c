@@ -69,7 +69,8 @@ static bool open_others(weir_engine *engine, const offer *all) {
   for (int r = 0; r < engine->size && status == WEIR_OK; r++) {
     void *room = NULL;
     if (r == engine->rank) continue;
-    status = weir_on_device_status(on, on->ops->open_room(on->device, &all[r].room, engine->rank, &room));
+    status = weir_on_device_status(
+        on, on->ops->open_room(on->device, &all[r].room, engine->rank, &room));
     on->room[r] = room;
   }
   return status == WEIR_OK;
@@ -99,9 +100,8 @@ static weir_status replace(weir_engine *engine, size_t bytes, offer *all, bool *
   offer *const mine = &all[engine->rank];
   void *own = NULL;
   close_others(engine);
-  mine->made =
-      weir_on_device_status(on, on->ops->make_room(on->device, 2 * bytes, &own, &mine->room)) ==
-      WEIR_OK;
+  mine->made = weir_on_device_status(
+                   on, on->ops->make_room(on->device, 2 * bytes, &own, &mine->room)) == WEIR_OK;
   if (mine->made == 0) say_why_not();
   weir_comm_step(engine->config.comm, weir_hash(WEIR_HASH_INIT, name, sizeof name),
                  engine->exchanges);
@@ -152,8 +152,7 @@ static weir_status look_through(weir_engine *engine, const weir_bucket *bucket, 
   const weir_on_device *on = engine->device;
   const size_t bytes = bucket->block_bytes[rank];
   if (bytes == 0) return WEIR_OK;
-  weir_status status =
-      on->ops->copy(on->device, message, weir_on_device_room(bucket, rank), bytes);
+  weir_status status = on->ops->copy(on->device, message, weir_on_device_room(bucket, rank), bytes);
   if (status == WEIR_OK) status = on->ops->settle_all(on->device);
   if (status != WEIR_OK) return WEIR_OK; /* what the device has found stays said */
   return weir_on_device_check(bucket, message, bytes);

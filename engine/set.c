@@ -9,7 +9,8 @@
 #include "engine/memory.h"
 
 #define LINE 64 /* every part of the arena begins on a cache line */
-#define ROOM_LINE ((size_t)256) /* and every message in a device's room as memory of a device does */
+#define ROOM_LINE \
+  ((size_t)256) /* and every message in a device's room as memory of a device does */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 

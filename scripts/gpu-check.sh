@@ -147,6 +147,8 @@ elif [[ -n $sanitizer ]]; then
   for tool in memcheck racecheck synccheck initcheck; do
     for test in "$build"/tests/parity/test_*_device; do
       name=$tool.$(basename "$test")
+      # What another process's device has written, initcheck takes for written by nobody.
+      [[ $name == initcheck.test_session_rooms_device ]] && continue
       names+=("$name")
       while (($(jobs -rp | wc -l) >= jobs)); do
         wait -n

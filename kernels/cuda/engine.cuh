@@ -27,7 +27,7 @@ struct weir_device_unit {
   cudaEvent_t ready;
   uint32_t *index;
   float *value, *error;
-  unsigned char *out;       /* its message: here, or in a room */
+  unsigned char *out; /* its message: here, or in a room */
   unsigned char *out_here;
   weir_cuda_messages taken; /* what encoders have sent, in the part of the block for that */
   weir_device_told *told;

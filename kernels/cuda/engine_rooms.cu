@@ -70,8 +70,7 @@ static weir_status look(weir_device *device, const weir_device_room *told,
                         const unsigned char *memory) {
   uint64_t before = 0, behind = 0;
   weir_status status = copy(device, &before, memory, sizeof before);
-  if (status == WEIR_OK)
-    status = copy(device, &behind, memory + EDGE + told->bytes, sizeof behind);
+  if (status == WEIR_OK) status = copy(device, &behind, memory + EDGE + told->bytes, sizeof behind);
   if (status != WEIR_OK || (before == told->mark && behind == told->mark)) return status;
   return weir_fail(WEIR_E_UNSUPPORTED, "a room on a device is not what was told of it");
 }
@@ -151,9 +150,8 @@ static void linger(weir_device *device, const known_room *room) {
 /* Whoever tells of a room of this process names one that there is. */
 static known_room *find_mine(const weir_device_room *told) {
   known_room *room = rooms;
-  while (room != NULL &&
-         (room->foreign || (uint64_t)(uintptr_t)room->memory != told->memory ||
-          room->bytes != told->bytes || room->mark != told->mark))
+  while (room != NULL && (room->foreign || (uint64_t)(uintptr_t)room->memory != told->memory ||
+                          room->bytes != told->bytes || room->mark != told->mark))
     room = room->next;
   return room;
 }

@@ -19,14 +19,14 @@ typedef struct course {
   test_device device;
   size_t n, offset[TENSORS + 1], rows[TENSORS];
   double momentum;
-  bool apart;           /* tensors do not follow one another in memory */
-  bool blind;           /* nobody looks at residuals */
-  bool huge;            /* sums of some elements are larger than the largest float */
-  const char *machines; /* a letter a rank; NULL: each has its own */
-  bool rooms;           /* ranks with a device try to read each other's memory */
+  bool apart;             /* tensors do not follow one another in memory */
+  bool blind;             /* nobody looks at residuals */
+  bool huge;              /* sums of some elements are larger than the largest float */
+  const char *machines;   /* a letter a rank; NULL: each has its own */
+  bool rooms;             /* ranks with a device try to read each other's memory */
   bool stayed[GROUP_MAX]; /* and did, in the last step */
   const weir_device_ops *other[GROUP_MAX]; /* instead of the device's; NULL: those */
-  int harmed;           /* step in which what rank 1 receives is harmed; -1: none */
+  int harmed; /* step in which what rank 1 receives is harmed; -1: none */
   script_step steps[STEPS_MAX];
   int count;
   unsigned where; /* bit r: rank r has a device */
@@ -51,8 +51,8 @@ static const weir_transport_ops *unharmed;
 static weir_transport_ops harming;
 
 /* Messages of selected elements begin with the one, encoders' with the other. */
-static inline weir_status harm(weir_transport *t, const weir_tag *tag, const weir_send *send, size_t sends,
-                        weir_recv *recv, size_t recvs, double deadline_s) {
+static inline weir_status harm(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                               size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
   const weir_status status = unharmed->transfer(t, tag, send, sends, recv, recvs, deadline_s);
   for (size_t i = 0; i < recvs; i++)
     for (size_t b = 0; status == WEIR_OK && b + 4 <= recv[i].bytes; b++)
@@ -90,8 +90,8 @@ static inline void free_buffers(const course *c, bool device, buffers *b) {
     free(b->g[0]);
 }
 
-static inline weir_status hand_in(const course *c, weir_engine *engine, const buffers *b, bool device,
-                           const float *all) {
+static inline weir_status hand_in(const course *c, weir_engine *engine, const buffers *b,
+                                  bool device, const float *all) {
   for (uint32_t t = 0; t < TENSORS; t++) {
     const size_t bytes = (c->offset[t + 1] - c->offset[t]) * sizeof(float);
     if (device)
@@ -104,7 +104,8 @@ static inline weir_status hand_in(const course *c, weir_engine *engine, const bu
   return WEIR_OK;
 }
 
-static inline weir_status one_step(member *m, course *c, weir_engine *engine, const buffers *b, int step) {
+static inline weir_status one_step(member *m, course *c, weir_engine *engine, const buffers *b,
+                                   int step) {
   const bool device = c->where >> m->rank & 1;
   const size_t n = c->n, at = (size_t)step * n;
   FREED float *all = malloc((n + 1) * sizeof *all);
@@ -133,8 +134,7 @@ static inline weir_status one_step(member *m, course *c, weir_engine *engine, co
 static inline void body(member *m) {
   course *c = m->group->shared;
   const bool device = c->where >> m->rank & 1;
-  const weir_device_ops *const ops =
-      c->other[m->rank] != NULL ? c->other[m->rank] : c->device.ops;
+  const weir_device_ops *const ops = c->other[m->rank] != NULL ? c->other[m->rank] : c->device.ops;
   script v = {c->steps, c->count, 0};
   buffers b;
   weir_engine *engine = NULL;
@@ -202,7 +202,8 @@ static inline bool is_exact(const weir_plan *plan) {
           codec != WEIR_CODEC_ONEBIT && codec != WEIR_CODEC_EFSIGNSGD);
 }
 
-static inline void same(const float *a, const float *b, size_t n, const char *what, int rank, int step) {
+static inline void same(const float *a, const float *b, size_t n, const char *what, int rank,
+                        int step) {
   for (size_t i = 0; i < n; i++)
     cr_assert(memcmp(&a[i], &b[i], sizeof a[i]) == 0,
               "%s of rank %d, step %d: element %zu is %.9g on the device and %.9g on the host",

@@ -73,7 +73,8 @@ static void draw_step(script_step *s, weir_rng *rng, uint64_t id, int ranks) {
   script_close(s, count, id);
   s->poisoned = -1;
   if (weir_rng_below(rng, 6) == 0) /* a rank's gradient holds NaN, or all ranks' do */
-    s->poisoned = weir_rng_below(rng, 3) == 0 ? GROUP_MAX : (int)weir_rng_below(rng, (uint64_t)ranks);
+    s->poisoned =
+        weir_rng_below(rng, 3) == 0 ? GROUP_MAX : (int)weir_rng_below(rng, (uint64_t)ranks);
 }
 
 Test(device_rooms, changing_plans_trials_and_poisoned_gradients_have_the_bits_of_the_host) {
@@ -190,7 +191,7 @@ Test(device_rooms, one_that_cannot_keeps_all_on_the_host) {
 static struct {
   weir_engine *engine;
   const test_device *device;
-  size_t byte; /* of the message */
+  size_t byte;     /* of the message */
   uint64_t length; /* told instead of its own; 0: none */
 } victim;
 
@@ -277,10 +278,10 @@ static void harm_a_room(const char *text, int ranks, size_t byte, uint64_t lengt
 /* All ranks find it, whose room it is too; the residual is what it was. */
 Test(device_rooms, a_harmed_room_changes_nothing) {
   static const char *const plans[] = {"topk:0.1:ag", "topk:0.1:ag:auto-fp32", "qsgd:0.125:ag",
-                                      "fp16:0.5:ag", "onebit:0.03125:ag", "terngrad:0.0625:ag"};
+                                      "fp16:0.5:ag", "onebit:0.03125:ag",     "terngrad:0.0625:ag"};
   for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
     for (int ranks = 2; ranks < 4; ranks++) harm_a_room(plans[p], ranks, 0, 0);
-  harm_a_room("topk:0.1:ag", 2, 15, 0); /* the header's last byte, which is 0 */
+  harm_a_room("topk:0.1:ag", 2, 15, 0);   /* the header's last byte, which is 0 */
   harm_a_room("qsgd:0.125:ag", 2, 19, 0); /* a scale's sign */
 }
 

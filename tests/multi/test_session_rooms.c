@@ -35,8 +35,8 @@ typedef struct scene {
   const char *transport, *policy, *where;
   const char *ipc[RANKS_MOST]; /* a rank's WEIR_DEVICE_IPC; NULL: not set */
   int ranks;
-  int dies;    /* rank that is killed in step 2; 0: none */
-  bool waits;  /* rank 1 frees its session once rank 0 has */
+  int dies;   /* rank that is killed in step 2; 0: none */
+  bool waits; /* rank 1 frees its session once rank 0 has */
   told *tell;
 } scene;
 
@@ -166,8 +166,7 @@ static void compare(const scene *a, bool stayed, const scene *b) {
 
 Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
   static const char *const policies[] = {"fixed:topk:0.125:ag", "fixed:qsgd:0.125:ag",
-                                         "fixed:qsgd-l2:0.25:ag:bucket=1024",
-                                         "fixed:fp16:0.5:ag"};
+                                         "fixed:qsgd-l2:0.25:ag:bucket=1024", "fixed:fp16:0.5:ag"};
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     for (int ranks = 2; ranks <= RANKS_MOST; ranks++) {
       scene rooms = {.transport = "shm", .policy = policies[p], .ranks = ranks}, host = rooms;
