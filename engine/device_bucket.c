@@ -39,6 +39,7 @@ static void put_columns(const weir_bucket *bucket) {
  * that of any rank, which may turn out to be the root. */
 static unsigned char *message_of(const weir_bucket *bucket) {
   const int rank = bucket->engine->rank;
+  if (bucket->parts) return NULL;
   if (bucket->stays) return weir_on_device_room(bucket, rank);
   if (bucket->scheme == WEIR_SCHEME_GATHER) return bucket->blocks + (size_t)rank * bucket->stride;
   const bool lists = bucket->scheme == WEIR_SCHEME_SHARED && bucket->codec->draw == NULL &&
@@ -54,7 +55,7 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
       .g = engine->submitted,
       .seed = weir_gather_seed(bucket),
       .message = message_of(bucket),
-      .stays = bucket->stays,
+      .stays = bucket->stays && !bucket->parts,
       .values = bucket->thin ? bucket->value : bucket->fed,
       .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL};
   weir_on_device_sample(bucket, &task);
@@ -248,7 +249,11 @@ static weir_status await_parts(void *user) {
   return own(bucket, on->ops->arrive(on->device));
 }
 
-const weir_coder_ops weir_on_device_coder = {encode_part, decode_part, await_parts};
+static unsigned char *room_of(const void *user, int rank) {
+  return weir_on_device_room(user, rank);
+}
+
+const weir_coder_ops weir_on_device_coder = {encode_part, decode_part, await_parts, room_of};
 
 /* --- HiTopKComm ------------------------------------------------------------------------------- */
 

@@ -165,7 +165,9 @@ weir_status weir_on_device_find_culprit(weir_engine *engine, weir_status status)
   for (size_t k = 0; k < engine->set.count; k++) {
     const weir_bucket *bucket = &engine->set.bucket[k];
     void *message = NULL;
-    if (!bucket->stays || on->ops->pin(on->device, bucket->stride, &message) != WEIR_OK) continue;
+    if (!bucket->stays || bucket->parts ||
+        on->ops->pin(on->device, bucket->stride, &message) != WEIR_OK)
+      continue;
     int r = 0;
     while (r < engine->size && look_through(engine, bucket, r, message) == WEIR_OK) r++;
     on->ops->unpin(on->device, message);

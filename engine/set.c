@@ -49,7 +49,7 @@ static size_t messages_of(const weir_bucket *bucket, size_t *longest) {
   const bool shares = bucket->compressed->id != WEIR_COMPRESSED_TREE;
   *longest =
       weir_coder_bound(&coder, shares ? weir_ring_chunk(bucket->n, ranks, 0).count : bucket->n);
-  return weir_coder_room(&coder, bucket->compressed->id, bucket->n, ranks);
+  return bucket->stays ? 0 : weir_coder_room(&coder, bucket->compressed->id, bucket->n, ranks);
 }
 
 /* Places a bucket's buffers from *at on.  base: the arena, NULL to learn its size only. */
@@ -189,23 +189,32 @@ static weir_status reserve_warm(weir_engine *engine, const weir_bucket_set *set)
   return weir_warm_reserve(engine, rank);
 }
 
-/* Where ranks' devices read each other's memory, gathered messages are in rooms there. */
+/* Bytes of all messages of a bucket that can stay where its backend makes them. */
+static size_t staying(const weir_bucket *bucket) {
+  if (bucket->scheme == WEIR_SCHEME_GATHER)
+    return weir_bucket_room_of(&bucket->plan, bucket->scheme, weir_path_shape(bucket->engine),
+                               bucket->n, bucket->kept)
+        .stride;
+  if (!bucket->parts || bucket->scheme != WEIR_SCHEME_COMPRESSED) return 0;
+  const uint32_t row = bucket->compressed->id;
+  const bool sra = row == WEIR_COMPRESSED_SRA || row == WEIR_COMPRESSED_HIER_SRA; /* among all */
+  const weir_coder coder = weir_bucket_coder(bucket);
+  return sra ? weir_sra_stays(&coder, bucket->n, bucket->engine->size) : 0;
+}
+
+/* Where ranks' devices read each other's memory, messages are in rooms there. */
 static weir_status share(weir_engine *engine, weir_bucket_set *set) {
-  const weir_group_shape shape = weir_path_shape(engine);
   size_t bytes = 0;
   bool yes = false;
   if (!engine->config.rooms || engine->size == 1) return WEIR_OK;
   for (size_t k = 0; k < set->count; k++) {
     weir_bucket *bucket = &set->bucket[k];
-    if (bucket->scheme != WEIR_SCHEME_GATHER) continue;
-    const weir_bucket_room room =
-        weir_bucket_room_of(&bucket->plan, bucket->scheme, shape, bucket->n, bucket->kept);
     bucket->stays_at = bytes;
-    bytes += (room.stride + ROOM_LINE - 1) / ROOM_LINE * ROOM_LINE;
+    bytes += (staying(bucket) + ROOM_LINE - 1) / ROOM_LINE * ROOM_LINE;
   }
   const weir_status status = bytes > 0 ? engine->backend->share(engine, bytes, &yes) : WEIR_OK;
   for (size_t k = 0; k < set->count; k++)
-    set->bucket[k].stays = yes && set->bucket[k].scheme == WEIR_SCHEME_GATHER;
+    set->bucket[k].stays = yes && staying(&set->bucket[k]) > 0;
   return status;
 }
 

@@ -170,7 +170,9 @@ typedef struct weir_device_ops {
   /* PARTS.  encode: the messages of a part go to page-locked memory, what that loses to e, and the
    * part's values are of no more use.  add: decoded messages, which the host has found good, are
    * stored as a part's values or added to them.  drop: all values become 0.  arrive: waits until all
-   * of that is done, and so until messages are there. */
+   * of that is done, and so until messages are there.  Messages may lie in rooms, too: then the host
+   * has not seen them, and arrive gives WEIR_E_PROTOCOL where values were encoded after a malformed
+   * one. */
   weir_status (*encode)(weir_device *device, size_t bucket, const weir_device_part *part, void *to);
   weir_status (*add)(weir_device *device, size_t bucket, const weir_device_part *part,
                      const void *from, bool add);

@@ -105,6 +105,8 @@ weir_status weir_device_add(weir_device *device, size_t bucket, const weir_devic
                             const void *from, bool add);
 weir_status weir_device_drop(weir_device *device, size_t bucket);
 weir_status weir_device_arrive(weir_device *device);
+/* WEIR_E_PROTOCOL: a message was malformed, as far as the host has been told. */
+weir_status weir_device_verdict(const weir_device *device);
 /* What is lost of a bucket, for finish. */
 weir_status weir_device_lost(weir_device *device, size_t bucket);
 weir_status weir_device_pick(weir_device *device, size_t bucket, size_t at, size_t count, size_t k,

@@ -370,6 +370,14 @@ weir_status weir_device_publish(weir_device *device, size_t bucket, void *const 
                            : status;
 }
 
+weir_status weir_device_verdict(const weir_device *device) {
+  for (size_t k = 0; k < device->buckets; k++) {
+    if (device->verdict[k].fault != 0)
+      return weir_fail(WEIR_E_PROTOCOL, "the device finds a message of bucket %zu malformed", k);
+  }
+  return WEIR_OK;
+}
+
 weir_status weir_device_finish(weir_device *device, bool *overflow) {
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK)
@@ -377,10 +385,7 @@ weir_status weir_device_finish(weir_device *device, bool *overflow) {
   if (status == WEIR_OK)
     status = weir_cuda_check(cudaStreamWaitEvent(device->caller, device->done, 0), "an event");
   if (status == WEIR_OK) status = weir_device_wait(device, device->done);
-  for (size_t k = 0; status == WEIR_OK && k < device->buckets; k++) {
+  for (size_t k = 0; status == WEIR_OK && k < device->buckets; k++)
     overflow[k] = device->verdict[k].overflow != 0;
-    if (device->verdict[k].fault != 0)
-      status = weir_fail(WEIR_E_PROTOCOL, "the device finds a message of bucket %zu malformed", k);
-  }
-  return status;
+  return status == WEIR_OK ? weir_device_verdict(device) : status;
 }

@@ -1,4 +1,4 @@
-/* Gathered messages that stay on devices (engine/device_rooms.c): steps over rooms have the bits of
+/* Messages that stay on devices (engine/device_rooms.c), gathered ones and sra's: steps over rooms have the bits of
  * steps over the host, whatever plans follow one another, and who cannot read a room keeps all ranks
  * out of theirs. */
 #include "device_course.h"
@@ -52,9 +52,35 @@ Test(device_rooms, every_gathered_arm_has_the_bits_of_the_host) {
   cr_assert_eq(tried, 20);
 }
 
+static const char *const sums[] = {"qsgd:0.125:sra",   "qsgd:0.0625:sra:bucket=64",
+                                   "qsgd-l2:0.25:sra", "qsgd-nearest:0.125:sra",
+                                   "fp16:0.5:sra",     "qsgd-l2-nearest:0.25:sra"};
+#define SUMS (sizeof sums / sizeof *sums)
+
+/* Shares of a few elements, or of none, and of several messages. */
+Test(device_rooms, sums_by_sra_have_the_bits_of_the_host) {
+  static const int sizes[] = {2, 3, 4, 8};
+  static const size_t lengths[] = {1500, 5, 70001, 13};
+  static course c;
+  c.device = test_device_open();
+  for (size_t p = 0; p < SUMS; p++)
+    for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
+      const size_t which = GROUP_SLOW ? p % 4 : k;
+      lay_out(&c, lengths[(p + which) % 4]);
+      c.apart = (p + k) % 2 == 1;
+      c.momentum = p % 2 == 0 ? 0.9 : 0;
+      c.seed = p + 1;
+      c.count = 4;
+      for (int s = 0; s < c.count; s++)
+        c.steps[s] = (script_step){.plan = plan_of(sums[p], 1), .poisoned = s == 2 ? 1 : -1};
+      compare_rooms(&c, sizes[which], true, true);
+    }
+}
+
 /* --- courses ---------------------------------------------------------------------------------- */
 
 static weir_plan draw_arm(weir_rng *rng) {
+  if (weir_rng_below(rng, 4) == 0) return plan_of(sums[weir_rng_below(rng, SUMS)], 0);
   for (;;) {
     const char *text = arms[weir_rng_below(rng, sizeof arms / sizeof *arms)];
     const weir_plan plan = plan_of(text, 0);
@@ -103,11 +129,13 @@ Test(device_rooms, changing_plans_trials_and_poisoned_gradients_have_the_bits_of
 /* Nothing but what messages over the host take is waited for, and no step but a plan's first makes
  * room. */
 Test(device_rooms, steps_wait_as_often_and_allocate_nothing) {
-  static const char *const plans[] = {"topk:0.1:ag", "qsgd:0.125:ag"};
+  static const char *const plans[] = {"topk:0.1:ag", "qsgd:0.125:ag", "qsgd:0.125:sra",
+                                      "fp16:0.5:sra"};
+  static const uint64_t waits[] = {2, 2, 4, 5}; /* test_device.c says why */
   static course c;
   c.device = test_device_open();
   c.blind = c.rooms = true;
-  for (size_t p = 0; p < 2; p++) {
+  for (size_t p = 0; p < 4; p++) {
     lay_out(&c, 3000);
     memset(c.steps, 0, sizeof c.steps);
     c.count = 6;
@@ -117,7 +145,8 @@ Test(device_rooms, steps_wait_as_often_and_allocate_nothing) {
     run_course(&c, 2, 3);
     for (int s = 2; s < c.count; s++) {
       cr_assert_eq(c.allocated[s], c.allocated[1], "%s allocates in step %d", plans[p], s);
-      for (int r = 0; r < 2; r++) cr_assert_eq(c.waits[r][s] - c.waits[r][s - 1], 2);
+      for (int r = 0; r < 2; r++)
+        cr_assert_eq(c.waits[r][s] - c.waits[r][s - 1], waits[p], "%s", plans[p]);
     }
     free_room(&c);
   }
@@ -243,6 +272,8 @@ static void harmed_body(member *m) {
     }
     c->status[m->rank][s] = one_step(m, c, engine, &b, s);
     const bool told = strstr(weir_last_error(), "rank 1 sent a malformed") != NULL ||
+                      strstr(weir_last_error(), "a message of bucket 0 malformed") != NULL ||
+                      strstr(weir_last_error(), "rank 0 is gone") != NULL || /* who has found it */
                       strstr(weir_last_error(), "rank 1 is gone") != NULL ||
                       strstr(weir_last_error(), "rank 1 (this rank) is gone") != NULL;
     if (c->status[m->rank][s] != WEIR_OK && !told)
@@ -281,6 +312,10 @@ Test(device_rooms, a_harmed_room_changes_nothing) {
                                       "fp16:0.5:ag", "onebit:0.03125:ag",     "terngrad:0.0625:ag"};
   for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
     for (int ranks = 2; ranks < 4; ranks++) harm_a_room(plans[p], ranks, 0, 0);
+  for (int ranks = 2; ranks < 4; ranks++) { /* what rank 1 sends to rank 0 */
+    harm_a_room("qsgd:0.125:sra", ranks, 0, 0);
+    harm_a_room("fp16:0.5:sra", ranks, 3, 0);
+  }
   harm_a_room("topk:0.1:ag", 2, 15, 0);   /* the header's last byte, which is 0 */
   harm_a_room("qsgd:0.125:ag", 2, 19, 0); /* a scale's sign */
 }

@@ -165,8 +165,9 @@ static void compare(const scene *a, bool stayed, const scene *b) {
 }
 
 Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
-  static const char *const policies[] = {"fixed:topk:0.125:ag", "fixed:qsgd:0.125:ag",
-                                         "fixed:qsgd-l2:0.25:ag:bucket=1024", "fixed:fp16:0.5:ag"};
+  static const char *const policies[] = {
+      "fixed:topk:0.125:ag", "fixed:qsgd:0.125:ag",  "fixed:qsgd-l2:0.25:ag:bucket=1024",
+      "fixed:fp16:0.5:ag",   "fixed:qsgd:0.125:sra", "fixed:fp16:0.5:sra"};
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     for (int ranks = 2; ranks <= RANKS_MOST; ranks++) {
       scene rooms = {.transport = "shm", .policy = policies[p], .ranks = ranks}, host = rooms;
