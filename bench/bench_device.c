@@ -174,7 +174,8 @@ static int both_ranks(size_t n, const char *policy, const char *ipc, measured *o
 
 static int pair(size_t n) {
   static const char *const policies[] = {"fixed:topk:0.01:ag", "fixed:topk:0.1:ag",
-                                         "fixed:qsgd:0.125:ag", "fixed:fp16:0.5:ag"};
+                                         "fixed:qsgd:0.125:ag", "fixed:fp16:0.5:ag",
+                                         "fixed:qsgd:0.125:sra"};
   measured *out =
       mmap(NULL, 2 * sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   int code = (void *)out == MAP_FAILED;

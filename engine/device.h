@@ -50,7 +50,7 @@ void weir_on_device_close_samples(weir_engine *engine);
 void weir_on_device_sample(weir_bucket *bucket, weir_device_task *task);
 void weir_on_device_show(const weir_engine *engine);
 
-/* Gathered messages that stay on devices (device_rooms.c): room for them, and where a rank's of the
+/* Messages that stay on devices (device_rooms.c): room for them, and where a rank's of the
  * step under way begins. */
 weir_status weir_on_device_share(weir_engine *engine, size_t bytes, bool *yes);
 void weir_on_device_unshare(weir_engine *engine);

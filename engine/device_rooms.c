@@ -1,5 +1,5 @@
-/* Gathered messages that stay on devices: every rank has a room in its device's memory, which those of
- * the others read, and of a message only its length goes through the host.
+/* Messages that stay on devices, gathered ones and sra's: every rank has a room in its device's memory,
+ * which those of the others read, and of a message at most its length goes through the host.
  *
  * A room has two halves, which steps use in turns.  A half is written again two steps later, when all
  * ranks have read it: a rank tells its lengths of a step once its step before is through, in which

@@ -106,7 +106,7 @@ rooms() {
   local rank port=29472 code=0 policy way
   local pids=()
   export WEIR_SECRET=gpu-check WEIR_LOG=info
-  for policy in fixed:topk:0.25:ag fixed:qsgd:0.125:ag fixed:fp16:0.5:ag; do
+  for policy in fixed:topk:0.25:ag fixed:qsgd:0.125:ag fixed:fp16:0.5:sra; do
     for way in auto off; do
       pids=()
       for rank in 0 1; do
