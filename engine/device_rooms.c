@@ -53,14 +53,16 @@ static void say_why_not(void) {
   weir_log(WEIR_LOG_INFO, "messages of devices go over the host: %s", weir_last_error());
 }
 
-static bool all_made(const offer *all, int ranks, size_t bytes) {
-  for (int r = 0; r < ranks; r++)
-    if (all[r].made != 1 || all[r].room.bytes < bytes) {
+/* This rank's own failure is the last error still. */
+static bool all_made(const weir_engine *engine, const offer *all, size_t bytes) {
+  bool good = all[engine->rank].made == 1;
+  for (int r = 0; r < engine->size && good; r++) {
+    good = all[r].made == 1 && all[r].room.bytes >= bytes;
+    if (!good)
       (void)weir_fail(WEIR_E_UNSUPPORTED, "rank %d has no room for %zu bytes on its device", r,
                       bytes);
-      return false;
-    }
-  return true;
+  }
+  return good;
 }
 
 static bool open_others(weir_engine *engine, const offer *all) {
@@ -102,13 +104,12 @@ static weir_status replace(weir_engine *engine, size_t bytes, offer *all, bool *
   close_others(engine);
   mine->made = weir_on_device_status(
                    on, on->ops->make_room(on->device, 2 * bytes, &own, &mine->room)) == WEIR_OK;
-  if (mine->made == 0) say_why_not();
   weir_comm_step(engine->config.comm, weir_hash(WEIR_HASH_INIT, name, sizeof name),
                  engine->exchanges);
   weir_status status = tell(engine, all, sizeof *all);
   on->ops->close_room(on->device, on->room[engine->rank]);
   on->room[engine->rank] = own;
-  const bool made = status == WEIR_OK && all_made(all, engine->size, 2 * bytes);
+  const bool made = status == WEIR_OK && all_made(engine, all, 2 * bytes);
   const bool reads = made && open_others(engine, all);
   return status == WEIR_OK ? agree(engine, reads, (uint64_t *)(void *)all, yes) : status;
 }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "session/state.h"
 
 static weir_status over_tcp(weir_session *session, weir_transport **out) {
@@ -107,8 +108,13 @@ weir_status weir_session_find_rooms(weir_session *session) {
   bool wants = false;
   if (!session->devices || session->options.world_size == 1) return WEIR_OK;
   const weir_status status = wants_rooms(session, &wants);
-  return status == WEIR_OK ? unanimous(session, wants ? shared_memory_place() : 0, &session->rooms)
-                           : status;
+  if (status != WEIR_OK) return status;
+  const weir_status asked = unanimous(session, wants ? shared_memory_place() : 0, &session->rooms);
+  if (asked == WEIR_OK && !session->rooms)
+    weir_log(WEIR_LOG_INFO,
+             "messages of devices go over the host: not all ranks have one, on one machine, with "
+             "WEIR_DEVICE_IPC at auto");
+  return asked;
 }
 
 weir_status weir_session_find_hosts(weir_session *session) {

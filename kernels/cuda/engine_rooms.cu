@@ -37,7 +37,8 @@ struct known_room {
   uint64_t mark;
   unsigned users;
   bool foreign;
-  int reader; /* of a foreign one */
+  int reader; /* of a foreign one, */
+  int32_t process;
 };
 
 static std::mutex lock;
@@ -190,10 +191,18 @@ static weir_status open_foreign(weir_device *device, const weir_device_room *tol
       weir_cuda_check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess),
                       "opening another process's memory");
   if (status != WEIR_OK) return status;
-  known_room *there = new (std::nothrow) known_room{
-      NULL, (unsigned char *)memory, device->device, told->bytes, told->mark, 1, true, reader};
-  if (there == NULL) status = weir_fail(WEIR_E_NOMEM, "no memory for a room");
-  if (status == WEIR_OK) status = look(device, told, there->memory);
+  known_room *there = new (std::nothrow) known_room();
+  if (there == NULL) {
+    (void)cudaIpcCloseMemHandle(memory);
+    return weir_fail(WEIR_E_NOMEM, "no memory for a room");
+  }
+  there->memory = (unsigned char *)memory;
+  there->device = device->device;
+  there->users = 1;
+  there->foreign = true;
+  there->reader = reader;
+  there->process = (int32_t)told->process;
+  status = look(device, told, there->memory);
   if (status == WEIR_OK) status = tell_reader(device, there, (int32_t)getpid());
   if (status != WEIR_OK) {
     (void)cudaIpcCloseMemHandle(memory);
@@ -236,7 +245,7 @@ void weir_device_close_room(weir_device *device, void *room) {
   known_room *found = room != NULL ? take_out(room) : NULL;
   if (found == NULL || weir_device_enter(device) != WEIR_OK) return;
   if (found->foreign) {
-    (void)tell_reader(device, found, 0);
+    if (lives(found->process)) (void)tell_reader(device, found, 0);
     (void)cudaIpcCloseMemHandle(found->memory);
   } else {
     linger(device, found);

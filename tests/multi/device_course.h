@@ -131,26 +131,31 @@ static inline weir_status one_step(member *m, course *c, weir_engine *engine, co
   return status;
 }
 
+static inline weir_engine_config config_of(const member *m, const course *c, script *v) {
+  const bool device = c->where >> m->rank & 1;
+  const weir_device_ops *const ops = c->other[m->rank] != NULL ? c->other[m->rank] : c->device.ops;
+  return (weir_engine_config){.comm = m->comm,
+                              .transport = m->transport,
+                              .layout = {TENSORS, c->offset},
+                              .rows = c->rows,
+                              .momentum = c->momentum,
+                              .first_plan = c->steps[0].plan,
+                              .first_buckets = c->steps[0].table,
+                              .hooks = script_hooks(v),
+                              .device_ops = device ? ops : NULL,
+                              .device = device ? m->rank % c->device.devices() : 0,
+                              .device_timeout_s = 20,
+                              .devices = c->where != 0,
+                              .rooms = c->rooms && c->where == (1U << m->size) - 1};
+}
+
 static inline void body(member *m) {
   course *c = m->group->shared;
   const bool device = c->where >> m->rank & 1;
-  const weir_device_ops *const ops = c->other[m->rank] != NULL ? c->other[m->rank] : c->device.ops;
   script v = {c->steps, c->count, 0};
   buffers b;
   weir_engine *engine = NULL;
-  const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
-                                     .layout = {TENSORS, c->offset},
-                                     .rows = c->rows,
-                                     .momentum = c->momentum,
-                                     .first_plan = c->steps[0].plan,
-                                     .first_buckets = c->steps[0].table,
-                                     .hooks = script_hooks(&v),
-                                     .device_ops = device ? ops : NULL,
-                                     .device = device ? m->rank % c->device.devices() : 0,
-                                     .device_timeout_s = 20,
-                                     .devices = c->where != 0,
-                                     .rooms = c->rooms && c->where == (1U << m->size) - 1};
+  const weir_engine_config config = config_of(m, c, &v);
   weir_status status = WEIR_OK;
   if (c->machines != NULL) status = weir_comm_find_hosts(m->comm, (uint64_t)c->machines[m->rank]);
   if (status == WEIR_OK) status = weir_engine_create(&engine, &config);

@@ -245,17 +245,7 @@ static void harmed_body(member *m) {
   script v = {c->steps, c->count, 0};
   buffers b;
   weir_engine *engine = NULL;
-  const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
-                                     .layout = {TENSORS, c->offset},
-                                     .rows = c->rows,
-                                     .first_plan = c->steps[0].plan,
-                                     .hooks = script_hooks(&v),
-                                     .device_ops = c->device.ops,
-                                     .device = m->rank % c->device.devices(),
-                                     .device_timeout_s = 20,
-                                     .devices = true,
-                                     .rooms = true};
+  const weir_engine_config config = config_of(m, c, &v);
   if (weir_engine_create(&engine, &config) != WEIR_OK)
     group_fail(m->group, "%s", weir_last_error());
   make_buffers(c, true, &b);
@@ -290,6 +280,7 @@ static void harm_a_room(const char *text, int ranks, size_t byte, uint64_t lengt
   lay_out(&c, 3000);
   memset(c.steps, 0, sizeof c.steps);
   c.where = (1U << ranks) - 1;
+  c.rooms = true;
   c.count = 2;
   victim.byte = byte;
   victim.length = length;

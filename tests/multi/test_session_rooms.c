@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
+#include "../ports.h"
 #include "base/base.h"
 #include "device.h"
 
@@ -124,7 +125,10 @@ static void run(scene *s) {
   static int serial;
   static char where[64];
   pid_t pid[RANKS_MOST];
-  (void)snprintf(where, sizeof where, "session rooms %d %d", (int)getpid(), serial++);
+  if (strcmp(s->transport, "tcp") == 0)
+    (void)snprintf(where, sizeof where, "127.0.0.1:%d", free_port());
+  else
+    (void)snprintf(where, sizeof where, "session rooms %d %d", (int)getpid(), serial++);
   s->where = where;
   s->tell = mmap(NULL, RANKS_MOST * sizeof *s->tell, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -164,44 +168,42 @@ static void compare(const scene *a, bool stayed, const scene *b) {
   }
 }
 
+/* A scene, and the same where nobody uses rooms. */
+static void try_scene(scene *rooms, bool stayed) {
+  scene host = *rooms;
+  for (int r = 0; r < RANKS_MOST; r++) host.ipc[r] = "off";
+  run(rooms);
+  run(&host);
+  compare(rooms, stayed, &host);
+  forget(rooms);
+  forget(&host);
+}
+
 Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
   static const char *const policies[] = {
       "fixed:topk:0.125:ag", "fixed:qsgd:0.125:ag",  "fixed:qsgd-l2:0.25:ag:bucket=1024",
       "fixed:fp16:0.5:ag",   "fixed:qsgd:0.125:sra", "fixed:fp16:0.5:sra"};
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
-    for (int ranks = 2; ranks <= RANKS_MOST; ranks++) {
-      scene rooms = {.transport = "shm", .policy = policies[p], .ranks = ranks}, host = rooms;
-      for (int r = 0; r < ranks; r++) host.ipc[r] = "off";
-      run(&rooms);
-      run(&host);
-      compare(&rooms, true, &host);
-      forget(&rooms);
-      forget(&host);
-    }
+    for (int ranks = 2; ranks <= RANKS_MOST; ranks++)
+      try_scene(&(scene){.transport = "shm", .policy = policies[p], .ranks = ranks}, true);
+}
+
+Test(session_rooms, the_transport_is_of_no_matter) {
+  try_scene(&(scene){.transport = "tcp", .policy = "fixed:topk:0.125:ag", .ranks = 2}, true);
 }
 
 Test(session_rooms, one_that_is_asked_not_to_keeps_all_out) {
-  scene some = {.transport = "shm", .policy = "fixed:topk:0.125:ag", .ranks = 3}, none = some;
-  some.ipc[1] = "off";
-  some.ipc[2] = "auto";
-  for (int r = 0; r < 3; r++) none.ipc[r] = "off";
-  run(&some);
-  run(&none);
-  compare(&some, false, &none);
-  forget(&some);
-  forget(&none);
+  try_scene(&(scene){.transport = "shm",
+                     .policy = "fixed:topk:0.125:ag",
+                     .ipc = {NULL, "off", "auto"},
+                     .ranks = 3},
+            false);
 }
 
 /* Nobody hangs on a room that is gone, and the others go on over the host. */
 Test(session_rooms, those_who_are_left_by_a_dead_rank_go_on_over_the_host) {
-  scene rooms = {.transport = "shm", .policy = "fixed:topk:0.125:ag", .ranks = 3, .dies = 2};
-  scene host = rooms;
-  for (int r = 0; r < 3; r++) host.ipc[r] = "off";
-  run(&rooms);
-  run(&host);
-  compare(&rooms, false, &host);
-  forget(&rooms);
-  forget(&host);
+  try_scene(&(scene){.transport = "shm", .policy = "fixed:topk:0.125:ag", .ranks = 3, .dies = 2},
+            false);
 }
 
 /* Who frees its room waits for those who may still read it, and not for ever. */
