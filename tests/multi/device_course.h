@@ -21,6 +21,7 @@ typedef struct course {
   double momentum;
   bool apart;             /* tensors do not follow one another in memory */
   bool blind;             /* nobody looks at residuals */
+  bool loose;             /* ranks do not wait for each other between steps */
   bool huge;              /* sums of some elements are larger than the largest float */
   const char *machines;   /* a letter a rank; NULL: each has its own */
   bool rooms;             /* ranks with a device try to read each other's memory */
@@ -165,7 +166,7 @@ static inline void body(member *m) {
     if (s == c->harmed && m->rank == 1) begin_harm(m);
     status = c->status[m->rank][s] = one_step(m, c, engine, &b, s);
     if (device) c->waits[m->rank][s] = c->device.ops->waits(engine->device->device);
-    if (c->harmed >= 0) continue;
+    if (c->harmed >= 0 || c->loose) continue;
     group_barrier(m);
     if (m->rank == 0) c->allocated[s] = c->device.allocated();
     group_barrier(m);

@@ -126,6 +126,50 @@ Test(device_rooms, changing_plans_trials_and_poisoned_gradients_have_the_bits_of
   }
 }
 
+static const weir_device_ops *true_ops;
+
+/* Of a rank whose reading lags behind. */
+static void lag(void) { (void)nanosleep(&(struct timespec){0, 15000000}, NULL); }
+
+static weir_status late_decode(weir_device *device, size_t bucket, const void *message,
+                               size_t bytes, bool first) {
+  lag();
+  return true_ops->decode(device, bucket, message, bytes, first);
+}
+
+static weir_status late_add(weir_device *device, size_t bucket, const weir_device_part *part,
+                            const void *from, bool add) {
+  lag();
+  return true_ops->add(device, bucket, part, from, add);
+}
+
+/* The other ranks are a step ahead of it by then, whose messages are in the other half. */
+Test(device_rooms, no_message_is_written_over_before_all_have_read_it) {
+  static const char *const plans[] = {"topk:0.1:ag", "qsgd:0.125:ag", "qsgd:0.125:sra",
+                                      "fp16:0.5:sra"};
+  static course c;
+  c.device = test_device_open();
+  true_ops = c.device.ops;
+  weir_device_ops ops = *true_ops;
+  ops.decode = late_decode;
+  ops.add = late_add;
+  c.loose = true;
+  c.other[1] = &ops;
+  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+    lay_out(&c, 3000);
+    memset(c.steps, 0, sizeof c.steps);
+    c.seed = p + 1;
+    c.count = 8;
+    for (int s = 0; s < c.count; s++) /* a dropped step, and one of a trial */
+      c.steps[s] = (script_step){.plan = plan_of(plans[p], (uint64_t)(s == 5)),
+                                 .poisoned = s == 3 ? 0 : -1,
+                                 .action = s == 5   ? WEIR_ACTION_TRIAL
+                                           : s == 6 ? WEIR_ACTION_SWITCH
+                                                    : WEIR_ACTION_KEEP};
+    compare_rooms(&c, 3, true, true);
+  }
+}
+
 /* Nothing but what messages over the host take is waited for, and no step but a plan's first makes
  * room. */
 Test(device_rooms, steps_wait_as_often_and_allocate_nothing) {
@@ -169,8 +213,6 @@ static weir_status no_opening(weir_device *device, const weir_device_room *told,
   *room = NULL;
   return weir_fail(WEIR_E_UNSUPPORTED, "rank %d opens nothing", reader);
 }
-
-static const weir_device_ops *true_ops;
 
 /* What it tells of its room is not so. */
 static weir_status lie(weir_device *device, size_t bytes, void **room, weir_device_room *told) {
