@@ -522,7 +522,8 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
  * momentum_correction is 0. */
 weir_status weir_session_load(weir_session *session, weir_read_fn read, void *user);
 
-/* Free everything and end the helper process; NULL is allowed. */
+/* Free everything and end the helper process; NULL is allowed.  On devices that read each other's memory
+ * it waits for the other processes to end their sessions, 2 s at the most. */
 void weir_session_free(weir_session *session);
 
 #pragma GCC visibility pop
