@@ -101,16 +101,15 @@ trainers() {
   cat "$out"/trainer.[01]
   [[ $code == 0 && $(cut -d: -f2 "$out"/trainer.[01] | sort -u | wc -l) == 1 ]]
 }
-# The same two as two processes whose device's memory each reads, and over the host: the same bits.
+# The same two, which read each other's memory on the device, and over the host: the same bits.
 rooms() {
   local rank port=29472 code=0 policy way
   local pids=()
-  export WEIR_SECRET=gpu-check WEIR_LOG=info
   for policy in fixed:topk:0.25:ag fixed:qsgd:0.125:ag fixed:fp16:0.5:sra; do
     for way in auto off; do
       pids=()
       for rank in 0 1; do
-        WEIR_DEVICE_IPC=$way timeout 60 "${ours[@]}" "$build/examples/trainer_cuda" $rank 2 \
+        WEIR_SECRET=gpu-check WEIR_LOG=info WEIR_DEVICE_IPC=$way timeout 60 "${ours[@]}" "$build/examples/trainer_cuda" $rank 2 \
           127.0.0.1:$port 0 $policy >"$out/rooms.$way.$rank" 2>"$out/rooms.$way.$rank.log" &
         pids+=($!)
       done
