@@ -130,7 +130,10 @@ weir_status weir_comm_refuse(weir_comm *comm, int sender, weir_status status) {
 }
 
 weir_status weir_comm_gather_headers(weir_comm *comm, weir_headers *headers) {
-  if (weir_headers_bytes(headers) == 0) return WEIR_OK;
+  return weir_headers_bytes(headers) == 0 ? WEIR_OK : weir_comm_meet(comm, headers);
+}
+
+weir_status weir_comm_meet(weir_comm *comm, weir_headers *headers) {
   void *lengths = NULL;
   const size_t ranks = (size_t)weir_comm_size(comm);
   const weir_status status =

@@ -36,7 +36,8 @@ weir_coder weir_bucket_coder(const weir_bucket *bucket) {
                       .seed = weir_hash(WEIR_HASH_INIT, words, sizeof words),
                       .ops = bucket->parts ? bucket->engine->backend->coder : NULL,
                       .user = (void *)bucket,
-                      .room = bucket->parts ? bucket->room : NULL};
+                      .room = bucket->parts ? bucket->room : NULL,
+                      .stays = bucket->parts && bucket->stays};
 }
 
 weir_status weir_exchange_compressed(weir_bucket *bucket, weir_headers *headers) {
@@ -46,6 +47,7 @@ weir_status weir_exchange_compressed(weir_bucket *bucket, weir_headers *headers)
       bucket->engine->config.comm, &coder, bucket->summed, bucket->n, bucket->lost, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
+  if (bucket->stays) passage->extra_bytes = -bucket->terms.byte_terms;
   bucket->settled = bucket->parts; /* and the backend knows what is lost */
   if (bucket->parts) return WEIR_OK;
   const double lost = weir_sum_square(bucket->lost, bucket->n);

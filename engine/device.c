@@ -42,6 +42,7 @@ static void close_device(weir_engine *engine) {
   weir_on_device *on = engine->device;
   if (on == NULL) return;
   weir_on_device_close_samples(engine);
+  weir_on_device_unshare(engine);
   on->ops->unpin(on->device, on->table);
   on->ops->unpin(on->device, on->lent);
   on->ops->unpin(on->device, on->bins);
@@ -193,7 +194,8 @@ static weir_status header(weir_engine *engine) {
 
 static weir_status finish(weir_engine *engine) {
   weir_on_device *on = engine->device;
-  const weir_status status = weir_on_device_status(on, on->ops->finish(on->device, on->overflow));
+  weir_status status = weir_on_device_status(on, on->ops->finish(on->device, on->overflow));
+  if (status == WEIR_E_PROTOCOL) return weir_on_device_find_culprit(engine, status);
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
   on->in_flight = false;
   for (size_t k = 0; k < engine->set.count; k++) {
@@ -290,6 +292,8 @@ const weir_backend weir_device_backend = {.open = open_device,
                                           .reserve = reserve,
                                           .allocate = allocate,
                                           .release = release,
+                                          .share = weir_on_device_share,
+                                          .unshare = weir_on_device_unshare,
                                           .on_caller = true,
                                           .check = check,
                                           .feed = weir_on_device_feed,

@@ -27,6 +27,9 @@ struct weir_on_device {
   float *seen;
   size_t *sampled; /* tensors */
   size_t sample_count, seen_count;
+  size_t half;                /* bytes of one of the two halves of a room; 0: there are no rooms */
+  unsigned char **room;       /* a rank's; NULL without rooms */
+  int rooms;                  /* so many */
   bool zero, kept_zero;       /* as weir_host has it: the residual is all zero */
   float *residual, *velocity; /* on the host, for who asks; NULL before the first time */
   void *table, *lent;         /* page-locked: of pieces of optimizers, and weir_engine_lend's */
@@ -47,7 +50,16 @@ void weir_on_device_close_samples(weir_engine *engine);
 void weir_on_device_sample(weir_bucket *bucket, weir_device_task *task);
 void weir_on_device_show(const weir_engine *engine);
 
+/* Messages that stay on devices (device_rooms.c): room for them, and where a rank's of the
+ * step under way begins. */
+weir_status weir_on_device_share(weir_engine *engine, size_t bytes, bool *yes);
+void weir_on_device_unshare(weir_engine *engine);
+unsigned char *weir_on_device_room(const weir_bucket *bucket, int rank);
+/* The device has found a message malformed, says the last error: whose it is the host finds out. */
+weir_status weir_on_device_find_culprit(weir_engine *engine, weir_status status);
+
 /* One bucket's way (device_bucket.c). */
+weir_status weir_on_device_check(const weir_bucket *bucket, const void *message, size_t bytes);
 void weir_on_device_feed(weir_bucket *bucket);
 weir_status weir_on_device_compress(weir_bucket *bucket);
 weir_status weir_on_device_await(weir_bucket *bucket);

@@ -35,10 +35,12 @@ static void put_columns(const weir_bucket *bucket) {
   }
 }
 
-/* A gathered message has its place among those of all ranks.  A list is the root's: the turn's, or
+/* A gathered message has its place among those of all ranks, or in a room on the device.  A list is the root's: the turn's, or
  * that of any rank, which may turn out to be the root. */
 static unsigned char *message_of(const weir_bucket *bucket) {
   const int rank = bucket->engine->rank;
+  if (bucket->parts) return NULL;
+  if (bucket->stays) return weir_on_device_room(bucket, rank);
   if (bucket->scheme == WEIR_SCHEME_GATHER) return bucket->blocks + (size_t)rank * bucket->stride;
   const bool lists = bucket->scheme == WEIR_SCHEME_SHARED && bucket->codec->draw == NULL &&
                      (bucket->codec->by_variance || weir_shared_root(bucket) == rank);
@@ -53,14 +55,15 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
       .g = engine->submitted,
       .seed = weir_gather_seed(bucket),
       .message = message_of(bucket),
+      .stays = bucket->stays && !bucket->parts,
       .values = bucket->thin ? bucket->value : bucket->fed,
       .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL};
   weir_on_device_sample(bucket, &task);
   return status_of(bucket, on->ops->compress(on->device, bucket->number, &task));
 }
 
-/* What a rank sends whose e is not finite: the message of zeros, as the host's.  The step will not
- * count. */
+/* What a rank sends whose e is not finite: the message of zeros, as the host's, or where messages stay
+ * on devices none.  The step will not count. */
 static weir_status send_zeros(weir_bucket *bucket) {
   weir_engine *engine = bucket->engine;
   const size_t rank = (size_t)engine->rank;
@@ -69,7 +72,8 @@ static weir_status send_zeros(weir_bucket *bucket) {
   if (bucket->all) memset(bucket->fed, 0, bucket->n * sizeof(float));
   if (bucket->thin) memset(bucket->value, 0, bucket->first_sum * sizeof(float));
   if (bucket->scheme == WEIR_SCHEME_PATH) return weir_path_prepare(bucket);
-  if (bucket->scheme != WEIR_SCHEME_GATHER) return WEIR_OK;
+  bucket->block_bytes[rank] = 0;
+  if (bucket->scheme != WEIR_SCHEME_GATHER || bucket->stays) return WEIR_OK;
   float *const zeros = calloc(bucket->n + 1, sizeof *zeros);
   size_t k = 0;
   if (zeros == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a message of zeros");
@@ -118,21 +122,39 @@ weir_status weir_on_device_await(weir_bucket *bucket) {
 
 /* --- the exchange ----------------------------------------------------------------------------- */
 
+weir_status weir_on_device_check(const weir_bucket *bucket, const void *message, size_t bytes) {
+  double peak;
+  return bucket->codec->encode != NULL
+             ? bucket->codec->check(message, bytes, &bucket->layout, &peak)
+             : weir_wire_check(bucket->context, message, bytes, bucket->n, &peak);
+}
+
+/* Of a rank that has sent none, zeros. */
+static weir_status add_there(weir_bucket *bucket, int rank) {
+  const weir_on_device *on = bucket->engine->device;
+  const size_t bytes = bucket->block_bytes[rank];
+  if (bytes == 0) return WEIR_OK;
+  if (bucket->codec->encode != NULL && bytes != bucket->told->bytes) /* as long as this rank's */
+    return weir_fail(WEIR_E_PROTOCOL, "malformed message of %zu bytes, not %llu", bytes,
+                     (unsigned long long)bucket->told->bytes);
+  bool first = true;
+  for (int r = 0; r < rank; r++) first = first && bucket->block_bytes[r] == 0;
+  return status_of(bucket, on->ops->decode(on->device, bucket->number,
+                                           weir_on_device_room(bucket, rank), bytes, first));
+}
+
 /* The host looks at a message before the device does: whose is malformed is then known without
- * waiting. */
+ * waiting.  What stays on devices they look at themselves. */
 weir_status weir_on_device_decode(const weir_bucket *bucket, const void *message, size_t bytes,
                                   bool first) {
   const weir_on_device *on = bucket->engine->device;
-  double peak;
-  const weir_status status =
-      bucket->codec->encode != NULL
-          ? bucket->codec->check(message, bytes, &bucket->layout, &peak)
-          : weir_wire_check(bucket->context, message, bytes, bucket->n, &peak);
+  const weir_status status = weir_on_device_check(bucket, message, bytes);
   if (status != WEIR_OK) return status;
   return status_of(bucket, on->ops->decode(on->device, bucket->number, message, bytes, first));
 }
 
 weir_status weir_on_device_add(weir_bucket *bucket, int rank) {
+  if (bucket->stays) return add_there(bucket, rank);
   return weir_on_device_decode(bucket, bucket->blocks + (size_t)rank * bucket->stride,
                                bucket->block_bytes[rank], rank == 0);
 }
@@ -226,7 +248,11 @@ static weir_status await_parts(void *user) {
   return own(bucket, on->ops->arrive(on->device));
 }
 
-const weir_coder_ops weir_on_device_coder = {encode_part, decode_part, await_parts};
+static unsigned char *room_of(const void *user, int rank) {
+  return weir_on_device_room(user, rank);
+}
+
+const weir_coder_ops weir_on_device_coder = {encode_part, decode_part, await_parts, room_of};
 
 /* --- HiTopKComm ------------------------------------------------------------------------------- */
 

@@ -140,6 +140,7 @@ typedef struct weir_engine_config {
   void *stream;
   double device_timeout_s;
   bool devices;
+  bool rooms; /* all ranks have one, and are to try whether these can read each other's memory */
   int most_ranks; /* that the group may have once others join: memory_limit is for as many; or 0 */
   bool counts; /* headers tell of nonzero elements: in every step while gradients have few, in host
                   memory, without momentum */

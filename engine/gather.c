@@ -19,13 +19,40 @@ static weir_status add_up(weir_bucket *bucket) {
   return WEIR_OK;
 }
 
+/* Messages that stay on devices are complete once their lengths are there; 0: of zeros. */
+static weir_status gather_lengths(weir_bucket *bucket, weir_headers *headers) {
+  weir_engine *engine = bucket->engine;
+  size_t *const bytes = bucket->block_bytes;
+  uint64_t *const told = (uint64_t *)(void *)bucket->blocks;
+  told[engine->rank] = bytes[engine->rank];
+  bytes[engine->rank] = sizeof *told;
+  const weir_status status =
+      weir_allgather(engine->config.comm, told, sizeof *told, bytes, headers);
+  for (int r = 0; r < engine->size && status == WEIR_OK; r++) {
+    if (bytes[r] != sizeof *told || told[r] > bucket->stride)
+      return weir_comm_refuse(
+          engine->config.comm, r,
+          weir_fail(WEIR_E_PROTOCOL, "malformed length of a message on its device: %llu, %zu bytes",
+                    bytes[r] == sizeof *told ? (unsigned long long)told[r] : 0ULL, bytes[r]));
+    bytes[r] = (size_t)told[r];
+  }
+  bucket->passage.gathered += (double)engine->size * sizeof *told;
+  return status;
+}
+
+static weir_status gather(weir_bucket *bucket, weir_headers *headers) {
+  if (bucket->stays) return gather_lengths(bucket, headers);
+  const weir_status status = bucket->gather->run(bucket->engine->config.comm, bucket->blocks,
+                                                 bucket->stride, bucket->block_bytes, headers);
+  for (int r = 0; r < bucket->engine->size && status == WEIR_OK; r++)
+    bucket->passage.gathered += (double)bucket->block_bytes[r];
+  return status;
+}
+
 weir_status weir_exchange_gather(weir_bucket *bucket, weir_headers *headers) {
-  weir_status status = bucket->gather->run(bucket->engine->config.comm, bucket->blocks,
-                                           bucket->stride, bucket->block_bytes, headers);
+  weir_status status = gather(bucket, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
-  for (int r = 0; r < bucket->engine->size; r++)
-    bucket->passage.gathered += (double)bucket->block_bytes[r];
   status = add_up(bucket);
   weir_lap_compress(bucket);
   return status;

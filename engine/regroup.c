@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/log.h"
 #include "engine/backend.h"
 #include "engine/lowrank.h"
 
@@ -141,6 +142,10 @@ static weir_status resize(weir_engine *engine, double cr, bool (*want_curve)(voi
   if (headers == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", engine->size);
   free(engine->headers);
   engine->headers = headers;
+  if (engine->config.rooms) /* which the ranks before had agreed on */
+    weir_log(WEIR_LOG_INFO, "messages of devices go over the host in the new group");
+  engine->config.rooms = false;
+  if (engine->backend->unshare != NULL) engine->backend->unshare(engine);
   engine->config.hooks.want_curve = want_curve;
   weir_status status = WEIR_OK;
   if (want_curve != NULL && engine->curve == NULL) status = weir_gain_curve_create(&engine->curve);

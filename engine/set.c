@@ -9,6 +9,8 @@
 #include "engine/memory.h"
 
 #define LINE 64 /* every part of the arena begins on a cache line */
+#define ROOM_LINE \
+  ((size_t)256) /* and every message in a device's room as memory of a device does */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -47,7 +49,7 @@ static size_t messages_of(const weir_bucket *bucket, size_t *longest) {
   const bool shares = bucket->compressed->id != WEIR_COMPRESSED_TREE;
   *longest =
       weir_coder_bound(&coder, shares ? weir_ring_chunk(bucket->n, ranks, 0).count : bucket->n);
-  return weir_coder_room(&coder, bucket->compressed->id, bucket->n, ranks);
+  return bucket->stays ? 0 : weir_coder_room(&coder, bucket->compressed->id, bucket->n, ranks);
 }
 
 /* Places a bucket's buffers from *at on.  base: the arena, NULL to learn its size only. */
@@ -56,12 +58,13 @@ static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
   const weir_bucket_room room = weir_bucket_room_of(
       &bucket->plan, bucket->scheme, weir_path_shape(bucket->engine), bucket->n, bucket->kept);
   const size_t stales = weir_bucket_stales(bucket);
+  const size_t block = bucket->stays ? sizeof(uint64_t) : room.stride; /* of lengths alone */
   size_t index, value, error, blocks, bytes, stale, messages, longest;
   const size_t length = messages_of(bucket, &longest);
   if (!part(at, room.indices, sizeof *bucket->index, &index) ||
       !part(at, room.values, sizeof *bucket->value, &value) ||
       !part(at, room.errors, sizeof *bucket->error, &error) ||
-      !part(at, room.messages, room.stride, &blocks) ||
+      !part(at, room.messages, block, &blocks) ||
       !part(at, ranks, sizeof *bucket->block_bytes, &bytes) ||
       !part(at, stales, sizeof *bucket->stale, &stale) || !part(at, length, 1, &messages))
     return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", room.messages,
@@ -186,6 +189,35 @@ static weir_status reserve_warm(weir_engine *engine, const weir_bucket_set *set)
   return weir_warm_reserve(engine, rank);
 }
 
+/* Bytes of all messages of a bucket that can stay where its backend makes them. */
+static size_t staying(const weir_bucket *bucket) {
+  if (bucket->scheme == WEIR_SCHEME_GATHER)
+    return weir_bucket_room_of(&bucket->plan, bucket->scheme, weir_path_shape(bucket->engine),
+                               bucket->n, bucket->kept)
+        .stride;
+  if (!bucket->parts || bucket->scheme != WEIR_SCHEME_COMPRESSED) return 0;
+  const uint32_t row = bucket->compressed->id;
+  const bool sra = row == WEIR_COMPRESSED_SRA || row == WEIR_COMPRESSED_HIER_SRA; /* among all */
+  const weir_coder coder = weir_bucket_coder(bucket);
+  return sra ? weir_sra_stays(&coder, bucket->n, bucket->engine->size) : 0;
+}
+
+/* Where ranks' devices read each other's memory, messages are in rooms there. */
+static weir_status share(weir_engine *engine, weir_bucket_set *set) {
+  size_t bytes = 0;
+  bool yes = false;
+  if (!engine->config.rooms || engine->size == 1) return WEIR_OK;
+  for (size_t k = 0; k < set->count; k++) {
+    weir_bucket *bucket = &set->bucket[k];
+    bucket->stays_at = bytes;
+    bytes += (staying(bucket) + ROOM_LINE - 1) / ROOM_LINE * ROOM_LINE;
+  }
+  const weir_status status = bytes > 0 ? engine->backend->share(engine, bytes, &yes) : WEIR_OK;
+  for (size_t k = 0; k < set->count; k++)
+    set->bucket[k].stays = yes && staying(&set->bucket[k]) > 0;
+  return status;
+}
+
 static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_plan_bucket *table,
                         weir_bucket_set *set, weir_series **time) {
   weir_plan_bucket *run = calloc((table != NULL ? plan->buckets : 1) + 1, sizeof *run);
@@ -198,6 +230,7 @@ static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_p
     status = weir_lanes_create(&engine->lanes, engine);
   if (status == WEIR_OK && engine->config.profile) status = weir_profiler_room(set, time);
   if (status == WEIR_OK) status = reserve_warm(engine, set);
+  if (status == WEIR_OK) status = share(engine, set);
   if (status == WEIR_OK) status = place_all(engine, set);
   return status == WEIR_OK ? engine->backend->reserve(engine, set) : status;
 }

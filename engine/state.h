@@ -67,6 +67,8 @@ typedef struct weir_bucket {
   float *value, *error;
   unsigned char *blocks;
   size_t stride;
+  bool stays;          /* messages stay on devices; of gathered ones lengths alone are in blocks */
+  size_t stays_at;     /* where they lie there, in a half of each rank's room */
   size_t *block_bytes; /* per rank */
 
   /* Of the step under way. */

@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 constexpr int FEATURES = 32;
 constexpr int BATCH = 64;
@@ -68,9 +69,18 @@ static void load(void *w, const void *from) {
   check(cudaMemcpy(w, from, FEATURES * sizeof(float), cudaMemcpyHostToDevice));
 }
 
+/* Of all bits of the weights (FNV-1a). */
+static unsigned digest(const float *w) {
+  unsigned char bytes[FEATURES * sizeof *w];
+  unsigned hash = 2166136261U;
+  std::memcpy(bytes, w, sizeof bytes);
+  for (unsigned char byte : bytes) hash = (hash ^ byte) * 16777619U;
+  return hash;
+}
+
 int main(int argc, char **argv) {
-  if (argc != 5) {
-    std::fprintf(stderr, "usage: trainer_cuda RANK RANKS HOST:PORT DEVICE\n");
+  if (argc < 5 || argc > 6) {
+    std::fprintf(stderr, "usage: trainer_cuda RANK RANKS HOST:PORT DEVICE [POLICY]\n");
     return 2;
   }
   weir_options options;
@@ -79,6 +89,7 @@ int main(int argc, char **argv) {
   options.world_size = std::atoi(argv[2]);
   options.rendezvous = argv[3];
   options.device = std::atoi(argv[4]);
+  if (argc == 6) options.policy = argv[5];
 
   weir_session *session;
   check(weir_session_create(&session, &options));
@@ -108,8 +119,8 @@ int main(int argc, char **argv) {
 
   float all[FEATURES];
   check(cudaMemcpy(all, w, sizeof all, cudaMemcpyDeviceToHost));
-  std::printf("rank %d: weights %.6f %.6f ... %.6f\n", options.rank, all[0], all[1],
-              all[FEATURES - 1]);
+  std::printf("rank %d: weights %.6f %.6f ... %.6f, digest %08x\n", options.rank, all[0], all[1],
+              all[FEATURES - 1], digest(all));
   weir_session_free(session);
   check(cudaFree(g));
   check(cudaFree(w));

@@ -77,6 +77,7 @@ typedef struct weir_device_task {
   uint64_t seed;
   void *message; /* where the message goes, page-locked, stride bytes; NULL: none (LIST; the others
                     that make one must have it) */
+  bool stays;    /* message is memory of the device, of a room: SELECT and ENCODE */
   /* Page-locked.  WHOLE and SHARE: where e goes, n floats.  THIN: `kept` floats, of which those from
    * first_sum on hold the columns to start from, and those before are stored. */
   float *values;
@@ -85,6 +86,18 @@ typedef struct weir_device_task {
   const weir_device_sample *samples;
   size_t sample_count;
 } weir_device_task;
+
+/* Memory of a device for messages, which the devices of other ranks read where it is, told to them.
+ * Who reads it there trusts none of it. */
+typedef struct weir_device_room {
+  uint64_t bytes;
+  uint64_t process; /* who made it, */
+  uint64_t memory;  /* its address there, */
+  uint64_t mark;    /* and what is written before and behind it */
+  unsigned char handle[64];
+} weir_device_room;
+
+#define WEIR_ROOM_LINGER_S 2.0
 
 /* PARTS: elements [at, at + count) of the bucket and their messages, one after the other: of `block`
  * elements and `each` bytes, the last of what is left; `bytes` in all, at most stride. */
@@ -124,6 +137,15 @@ typedef struct weir_device_ops {
   /* Page-locked memory of the host, aligned to 64 bytes. */
   weir_status (*pin)(weir_device *device, size_t bytes, void **out);
   void (*unpin)(weir_device *device, void *memory); /* waits; NULL is allowed */
+  /* Rooms, all of them between steps.  make: one of so many bytes, aligned to 256, and what others are to
+   * be told.  open: the room of another rank, who has told this, for this one, `reader`; it is read
+   * once, at both ends, to see that it can be.  close: of either kind; NULL is allowed.  A room is gone
+   * when the last in its process has closed it, who waits WEIR_ROOM_LINGER_S at most for readers in
+   * other processes.  All of them wait. */
+  weir_status (*make_room)(weir_device *device, size_t bytes, void **room, weir_device_room *told);
+  weir_status (*open_room)(weir_device *device, const weir_device_room *told, int reader,
+                           void **room);
+  void (*close_room)(weir_device *device, void *room);
   /* Is it memory that the device can use?  WEIR_E_INVALID when it is not. */
   weir_status (*check)(weir_device *device, const void *memory);
   uint64_t (*waits)(const weir_device *device); /* how often the host has waited for the device */
@@ -136,7 +158,8 @@ typedef struct weir_device_ops {
   void (*add_bins)(void *to, const void *bins);
   weir_status (*curve)(const void *bins, size_t n, weir_gain_curve *curve);
 
-  /* sum = (first) or += what a message decodes to.  What is wrong with it finish says.  ENCODE: at
+  /* sum = (first) or += what a message decodes to, page-locked or in a room: of that a copy is made,
+   * of which all is checked before a bit is used.  What is wrong with it finish says.  ENCODE: at
    * the next publish, which is to follow. */
   weir_status (*decode)(weir_device *device, size_t bucket, const void *message, size_t bytes,
                         bool first);
@@ -147,7 +170,9 @@ typedef struct weir_device_ops {
   /* PARTS.  encode: the messages of a part go to page-locked memory, what that loses to e, and the
    * part's values are of no more use.  add: decoded messages, which the host has found good, are
    * stored as a part's values or added to them.  drop: all values become 0.  arrive: waits until all
-   * of that is done, and so until messages are there. */
+   * of that is done, and so until messages are there.  Messages may lie in rooms, too: then the host
+   * has not seen them, and arrive gives WEIR_E_PROTOCOL where values were encoded after a malformed
+   * one. */
   weir_status (*encode)(weir_device *device, size_t bucket, const weir_device_part *part, void *to);
   weir_status (*add)(weir_device *device, size_t bucket, const weir_device_part *part,
                      const void *from, bool add);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "session/state.h"
 
 static weir_status over_tcp(weir_session *session, weir_transport **out) {
@@ -91,6 +92,29 @@ static weir_status move_to_memory(weir_session *session) {
   session->transport = memory;
   session->shares = false;
   return weir_comm_create(&session->comm, memory, session->options.timeout_s);
+}
+
+/* Are devices asked to read each other's memory?  WEIR_DEVICE_IPC says "off" for no. */
+static weir_status wants_rooms(const weir_session *session, bool *wants) {
+  const char *asked = getenv("WEIR_DEVICE_IPC");
+  *wants = asked == NULL || *asked == 0 || strcmp(asked, "auto") == 0;
+  if (!*wants && strcmp(asked, "off") != 0)
+    return weir_fail(WEIR_E_INVALID, "WEIR_DEVICE_IPC is \"%s\"; it can be auto or off", asked);
+  *wants = *wants && session->device_ops != NULL && session->options.virtual_network == NULL;
+  return WEIR_OK;
+}
+
+weir_status weir_session_find_rooms(weir_session *session) {
+  bool wants = false;
+  if (!session->devices || session->options.world_size == 1) return WEIR_OK;
+  const weir_status status = wants_rooms(session, &wants);
+  if (status != WEIR_OK) return status;
+  const weir_status asked = unanimous(session, wants ? shared_memory_place() : 0, &session->rooms);
+  if (asked == WEIR_OK && !session->rooms)
+    weir_log(WEIR_LOG_INFO,
+             "messages of devices go over the host: not all ranks have one, on one machine, with "
+             "WEIR_DEVICE_IPC at auto");
+  return asked;
 }
 
 weir_status weir_session_find_hosts(weir_session *session) {

@@ -310,6 +310,7 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
       .stream = session->options.stream,
       .device_timeout_s = session->options.timeout_s,
       .devices = session->devices,
+      .rooms = session->rooms,
       .most_ranks = session->options.max_ranks,
       .counts = session->device_ops == NULL && !(session->options.momentum_correction > 0) &&
                 weir_policy_counts(session->options.policy, session->options.risk),
@@ -411,6 +412,7 @@ weir_status weir_session_start(weir_session *session) {
   if (status == WEIR_OK) status = weir_session_order(session);
   if (status == WEIR_OK) status = weir_session_connect(session);
   if (status == WEIR_OK) status = weir_session_compare(session, &first);
+  if (status == WEIR_OK) status = weir_session_find_rooms(session);
   if (status == WEIR_OK && session->memory_limit > 0)
     status = check_heaviest(session, spare_memory(session));
   if (status == WEIR_OK) status = weir_session_create_engine(session, &first);

@@ -145,6 +145,7 @@ struct weir_session {
   /* The CUDA driver's function of that name, where the process has it; else NULL. */
   int (*pointer_attribute)(void *data, int attribute, unsigned long long pointer);
   bool devices, hosts;         /* some rank's run on a device; in host memory */
+  bool rooms;                  /* all ranks' do, on one machine */
   uint64_t memory_limit;       /* the smallest of the ranks'; 0: none */
   weir_controller *controller; /* rank 0 only */
   double *gap_s;               /* rank 0, with overlap: per tensor, on its way to the controller */
@@ -210,6 +211,9 @@ weir_status weir_session_connect(weir_session *session);
 
 /* Which ranks share a machine, and with whom to measure; collective. */
 weir_status weir_session_find_hosts(weir_session *session);
+/* Do the ranks' devices try to read each other's memory?  Collective where some rank has one; WEIR_E_INVALID:
+ * the environment's WEIR_DEVICE_IPC. */
+weir_status weir_session_find_rooms(weir_session *session);
 
 /* Ranks that there is to be room for. */
 static inline int weir_session_most(const weir_options *options) {

@@ -246,12 +246,12 @@ static weir_status decode_block(const weir_coder *coder, const unsigned char *me
   return coder->codec->decode(coder->context, message, message_of(coder, count), &layout, x, how);
 }
 
-/* All of it is looked at here: who has the values finds nothing wrong with it. */
+/* All of it is looked at here, unless it is elsewhere: who has the values finds nothing wrong with it. */
 static weir_status hand_on(weir_comm *comm, const weir_coder *coder, int peer, const void *message,
                            weir_chunk chunk, weir_decoding how) {
   const weir_coder_part part = part_of(coder, chunk, peer, 0);
   double peak;
-  for (size_t at = 0; at < part.count; at += part.block) {
+  for (size_t at = 0; at < part.count && !coder->stays; at += part.block) {
     const size_t left = part.count - at, count = left < part.block ? left : part.block;
     const size_t offset[2] = {0, count};
     const weir_layout layout = {1, offset};

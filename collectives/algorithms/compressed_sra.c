@@ -6,7 +6,10 @@
  * Messages to others take the place of what is in them.  Messages from others lie behind them;
  * where two are longer than what they are of (half precision), shares go in halves: those of the
  * first come in where the second's errors will be, those of the second where the first's were sent
- * from. */
+ * from.
+ *
+ * Where messages stay (coder->stays) each has a place of its own in its rank's room, and ranks meet
+ * instead of sending them. */
 #include <string.h>
 
 #include "collectives/comm.h"
@@ -30,13 +33,28 @@ static weir_chunk part_of(const sra *s, int r, int part) {
   return (weir_chunk){share.begin + c.begin, c.count};
 }
 
+/* Where messages stay: rank `from`'s to rank `to`, and that of its sum. */
+static unsigned char *left_by(const sra *s, int from, int to, int part) {
+  return s->coder->ops->room_of(s->coder->user, from) + (size_t)(part * s->size + to) * s->stride;
+}
+
+static unsigned char *sum_left_by(const sra *s, int from) { return left_by(s, from, 0, s->parts); }
+
+size_t weir_sra_stays(const weir_coder *coder, size_t n, int ranks) {
+  bool small = false;
+  const size_t parts = (size_t)weir_sra_parts(coder, n, ranks, &small);
+  return (parts * (size_t)ranks + 1) * weir_coder_bound(coder, weir_ring_chunk(n, ranks, 0).count);
+}
+
 static unsigned char *out_of(const sra *s, int r, int part) {
+  if (s->coder->stays) return left_by(s, s->rank, r, part);
   return s->small ? s->small + (size_t)r * s->stride
                   : (unsigned char *)(s->x + part_of(s, r, part).begin);
 }
 
 /* Where rank r's message comes in. */
 static unsigned char *in_of(const sra *s, int r, int part) {
+  if (s->coder->stays) return left_by(s, r, s->rank, part);
   if (s->small) return s->small + (size_t)(s->size + r) * s->stride;
   if (s->parts == 2)
     return (unsigned char *)((part == 0 ? s->error : s->x) + part_of(s, r, 1 - part).begin);
@@ -89,7 +107,9 @@ static weir_status scatter(sra *s, int part) {
     status = encode(s, to, part, (uint32_t)(to * 2 + part), &send[messages].bytes);
   }
   if (status == WEIR_OK) status = weir_coder_await(s->coder);
-  if (status == WEIR_OK) status = weir_comm_exchange(s->comm, send, messages, recv, messages);
+  if (status == WEIR_OK)
+    status = s->coder->stays ? weir_comm_meet(s->comm, NULL)
+                             : weir_comm_exchange(s->comm, send, messages, recv, messages);
   for (int r = 0; r < s->size && status == WEIR_OK; r++)
     if (r != s->rank)
       status =
@@ -100,6 +120,7 @@ static weir_status scatter(sra *s, int part) {
 /* Where the message of rank r's sum comes in: one share's floats apart, behind those that the
  * longer shares have more. */
 static unsigned char *sum_of(const sra *s, int r) {
+  if (s->coder->stays) return sum_left_by(s, r);
   const size_t ranks = (size_t)s->size, each = s->n / ranks, longer = s->n % ranks;
   return s->small ? s->small + (size_t)r * s->stride
                   : (unsigned char *)(s->x + longer + (size_t)r * each);
@@ -130,18 +151,19 @@ static weir_status pass_round(sra *s, const void *mine, weir_headers *headers) {
 static weir_status gather(sra *s, weir_headers *headers) {
   unsigned char *const mine = sum_of(s, s->rank);
   const weir_chunk own = share_of(s, s->rank);
-  void *const out = s->small ? (void *)mine : (void *)(s->x + own.begin);
+  const bool apart = s->small != NULL || s->coder->stays;
+  void *const out = apart ? (void *)mine : (void *)(s->x + own.begin);
   size_t bytes = 0;
   weir_status status =
       weir_coder_encode(s->coder, s->x, s->error, own, s->rank, 2 * (uint32_t)s->size, out, &bytes);
   if (status == WEIR_OK) status = weir_coder_await(s->coder);
   if (status != WEIR_OK) return status;
   if (out != mine) memmove(mine, out, bytes);
-  status = pass_round(s, mine, headers);
+  status = s->coder->stays ? weir_comm_meet(s->comm, headers) : pass_round(s, mine, headers);
   for (int r = 0; r < s->size && status == WEIR_OK; r++) {
     const weir_chunk c = share_of(s, r);
     void *message = sum_of(s, r);
-    if (!s->small) message = memmove(s->x + c.begin, message, weir_coder_bound(s->coder, c.count));
+    if (!apart) message = memmove(s->x + c.begin, message, weir_coder_bound(s->coder, c.count));
     status = weir_coder_decode(s->comm, s->coder, r, message, s->x, c, WEIR_DECODE_STORE);
   }
   return status;

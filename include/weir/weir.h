@@ -132,7 +132,9 @@ typedef struct weir_options {
    * are in its memory (or managed), error feedback, selecting, encoding and decoding run on it, and
    * only messages come to the host.  This needs libweir_cuda; the environment's WEIR_CUDA_LIBRARY
    * names it where it is not installed.  Ranks with and without a device may be in one group; then
-   * none of them runs a plan that a device cannot (docs/internals/device.md). */
+   * none of them runs a plan that a device cannot (docs/internals/device.md).  Where all ranks have
+   * one, on one machine, messages of all-gathers and sra stay in the devices' memory, whatever the
+   * transport, unless the environment's WEIR_DEVICE_IPC is "off" on some rank. */
   int device;
   /* With a device: the cudaStream_t on which gradients are computed and averages used; NULL: the
    * default stream.  Borrowed: it must outlive the session.  See weir_submit. */
@@ -521,7 +523,8 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
  * momentum_correction is 0. */
 weir_status weir_session_load(weir_session *session, weir_read_fn read, void *user);
 
-/* Free everything and end the helper process; NULL is allowed. */
+/* Free everything and end the helper process; NULL is allowed.  On devices that read each other's memory
+ * it waits for the other processes to end their sessions, 2 s at the most. */
 void weir_session_free(weir_session *session);
 
 #pragma GCC visibility pop

@@ -1,6 +1,6 @@
 /* What the files of the engine's device share (kernels/device.h): engine.cu has its life and
  * memory, engine_room.cu room for buckets, engine_step.cu what is queued in a step, and what goes
- * along with that engine_parts.cu (sums of messages), engine_share.cu (HiTopKComm), engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and engine_norm.cu
+ * along with that engine_parts.cu (sums of messages), engine_share.cu (HiTopKComm), engine_rooms.cu (messages that stay on devices), engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and engine_norm.cu
  * (clipping). */
 #ifndef WEIR_KERNELS_CUDA_ENGINE_CUH
 #define WEIR_KERNELS_CUDA_ENGINE_CUH
@@ -27,7 +27,8 @@ struct weir_device_unit {
   cudaEvent_t ready;
   uint32_t *index;
   float *value, *error;
-  unsigned char *out;       /* its message */
+  unsigned char *out; /* its message: here, or in a room */
+  unsigned char *out_here;
   weir_cuda_messages taken; /* what encoders have sent, in the part of the block for that */
   weir_device_told *told;
   uint32_t *overflow;
@@ -81,6 +82,13 @@ weir_status weir_device_mask(weir_device *device, weir_device_unit *unit, weir_c
 /* Of a bucket of matrices: what travels first, to values. */
 weir_status weir_device_project(weir_device *device, weir_device_unit *unit, float *values);
 
+/* Rooms that other ranks' devices read (engine_rooms.cu). */
+weir_status weir_device_make_room(weir_device *device, size_t bytes, void **room,
+                                  weir_device_room *told);
+weir_status weir_device_open_room(weir_device *device, const weir_device_room *told, int reader,
+                                  void **room);
+void weir_device_close_room(weir_device *device, void *room);
+
 weir_status weir_device_reserve(weir_device *device, const weir_device_bucket *buckets,
                                 size_t count, size_t ranks);
 weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_device_task *task);
@@ -97,6 +105,8 @@ weir_status weir_device_add(weir_device *device, size_t bucket, const weir_devic
                             const void *from, bool add);
 weir_status weir_device_drop(weir_device *device, size_t bucket);
 weir_status weir_device_arrive(weir_device *device);
+/* WEIR_E_PROTOCOL: a message was malformed, as far as the host has been told. */
+weir_status weir_device_verdict(const weir_device *device);
 /* What is lost of a bucket, for finish. */
 weir_status weir_device_lost(weir_device *device, size_t bucket);
 weir_status weir_device_pick(weir_device *device, size_t bucket, size_t at, size_t count, size_t k,

@@ -3,6 +3,9 @@
  * and what encoding loses is the next e. */
 #include "kernels/cuda/engine.cuh"
 
+/* Before what is made of a malformed message leaves. */
+__global__ static void tell_fault(const uint32_t *fault, weir_verdict *to) { to->fault |= *fault; }
+
 static weir_status check(const weir_device_unit *unit, const weir_device_part *part) {
   const weir_device_bucket *shape = &unit->bucket;
   if (shape->kind == WEIR_DEVICE_PARTS && part->at <= shape->n &&
@@ -38,7 +41,10 @@ weir_status weir_device_encode(weir_device *device, size_t bucket, const weir_de
   if (status == WEIR_OK) status = weir_cuda_hold_finite(unit->far, x, part->count);
   if (status == WEIR_OK) status = encode(unit, part, x, left);
   if (status == WEIR_OK) status = weir_cuda_hold_finite(unit->far, left, part->count);
-  return status == WEIR_OK ? weir_cuda_copy(unit->far, to, unit->out, part->bytes) : status;
+  if (status == WEIR_OK) status = weir_cuda_copy(unit->far, to, unit->out, part->bytes);
+  return status == WEIR_OK ? weir_cuda_launch(unit->far, "telling of faults", 1, 1, tell_fault,
+                                              unit->far->fault, &device->verdict[bucket])
+                           : status;
 }
 
 weir_status weir_device_add(weir_device *device, size_t bucket, const weir_device_part *part,
@@ -67,7 +73,8 @@ weir_status weir_device_arrive(weir_device *device) {
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK)
     status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
-  return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
+  if (status == WEIR_OK) status = weir_device_wait(device, device->done);
+  return status == WEIR_OK ? weir_device_verdict(device) : status;
 }
 
 weir_status weir_device_lost(weir_device *device, size_t bucket) {

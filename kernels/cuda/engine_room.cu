@@ -70,7 +70,7 @@ static size_t lay_out(weir_device *device, unsigned char *block, const weir_devi
     unit.index = part<uint32_t>(block, &at, indices);
     unit.value = part<float>(block, &at, bucket->kept);
     unit.error = part<float>(block, &at, indices);
-    unit.out = part<unsigned char>(block, &at, sends ? bucket->stride : 0);
+    unit.out = unit.out_here = part<unsigned char>(block, &at, sends ? bucket->stride : 0);
     size_t all = gathers ? ranks * (bucket->stride + 16) : parts || share ? bucket->stride : 0;
     most = all > most ? all : most;
     if (block != NULL) device->unit[k] = unit;

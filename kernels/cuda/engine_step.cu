@@ -5,11 +5,11 @@
 /* --- kernels --------------------------------------------------------------------------------- */
 
 /* As many words as the message has to page-locked memory, with what is told of it: nobody has to
- * learn the length first. */
+ * learn the length first.  message NULL: it stays where it is. */
 __global__ static void ship(const weir_device_told *told, uint64_t bytes, const uint32_t *from,
                             uint32_t *message, weir_device_told *to, uint32_t *fault) {
-  if (bytes == 0 && message != NULL) bytes = told->bytes;
-  WEIR_CUDA_EACH(i, (bytes + 3) / 4) { message[i] = from[i]; }
+  if (bytes == 0) bytes = told->bytes;
+  WEIR_CUDA_EACH(i, message != NULL ? (bytes + 3) / 4 : 0) { message[i] = from[i]; }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *to = weir_device_told{told->moments, told->other, bytes, *fault};
     *fault = 0;
@@ -213,6 +213,8 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
   const float *r = device->residual != NULL ? device->residual + at : NULL;
   weir_cuda_fed fed = {NULL, r, e + at, &unit->told->moments};
   device->verdict[bucket] = weir_verdict{0, 0};
+  unit->out = task->stays ? (unsigned char *)task->message : unit->out_here;
+  unit->taken.count = 0;
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) status = in_one_piece(device, unit, task->g, &fed.g);
   if (status == WEIR_OK) status = weir_device_correct(device, unit, &fed.g);
@@ -231,7 +233,8 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
   }
   if (status == WEIR_OK && task->bins != NULL) status = histogram(unit, fed.e, task->bins);
   if (status == WEIR_OK) status = prepare(device, unit, &fed, task, &bytes);
-  if (status == WEIR_OK) status = weir_device_ship(device, bucket, cuda, bytes, task->message);
+  if (status == WEIR_OK)
+    status = weir_device_ship(device, bucket, cuda, bytes, task->stays ? NULL : task->message);
   return status == WEIR_OK ? weir_cuda_check(cudaEventRecord(unit->ready, cuda->stream), "an event")
                            : status;
 }
@@ -330,7 +333,8 @@ static weir_status add_up(weir_device *device, weir_device_unit *unit, void *con
   const weir_device_bucket *shape = &unit->bucket;
   size_t t = 0;
   run r;
-  *done = next_run(shape, g, &t, &r) && is_whole(shape, &r);
+  *done = unit->taken.count == 0 || (next_run(shape, g, &t, &r) && is_whole(shape, &r));
+  if (unit->taken.count == 0) return WEIR_OK; /* nobody's e is finite: the step will not count */
   return weir_cuda_decode_sum(unit->far, shape->codec, &unit->taken, &shape->layout, shape->cr,
                               *done ? (float *)(void *)r.g : device->sum + shape->at,
                               *done ? share : 1.0F, *done ? unit->overflow : NULL);
@@ -366,6 +370,14 @@ weir_status weir_device_publish(weir_device *device, size_t bucket, void *const 
                            : status;
 }
 
+weir_status weir_device_verdict(const weir_device *device) {
+  for (size_t k = 0; k < device->buckets; k++) {
+    if (device->verdict[k].fault != 0)
+      return weir_fail(WEIR_E_PROTOCOL, "the device finds a message of bucket %zu malformed", k);
+  }
+  return WEIR_OK;
+}
+
 weir_status weir_device_finish(weir_device *device, bool *overflow) {
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK)
@@ -373,10 +385,7 @@ weir_status weir_device_finish(weir_device *device, bool *overflow) {
   if (status == WEIR_OK)
     status = weir_cuda_check(cudaStreamWaitEvent(device->caller, device->done, 0), "an event");
   if (status == WEIR_OK) status = weir_device_wait(device, device->done);
-  for (size_t k = 0; status == WEIR_OK && k < device->buckets; k++) {
+  for (size_t k = 0; status == WEIR_OK && k < device->buckets; k++)
     overflow[k] = device->verdict[k].overflow != 0;
-    if (device->verdict[k].fault != 0)
-      status = weir_fail(WEIR_E_PROTOCOL, "the device finds a message of bucket %zu malformed", k);
-  }
-  return status;
+  return status == WEIR_OK ? weir_device_verdict(device) : status;
 }

@@ -5,7 +5,8 @@
  * Blocks run one after the other, in order.  A block's threads are coroutines that switch where
  * they wait for each other (__syncthreads and the warp's exchanges) and take turns in alternating
  * order, so that much of what would be a race gives wrong results.  A wait that can never end
- * aborts the process.  Device memory is host memory, filled with a pattern.
+ * aborts the process.  Device memory is host memory, filled with a pattern;
+ * pieces of whole shared pages of a device (2 MiB) can be opened by other processes.
  *
  * What is queued on a stream is done as late as can be: when the host waits for it, asks for an
  * event behind it, frees memory or copies pageable memory on that stream, or when another stream
@@ -112,7 +113,9 @@ static inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
 typedef enum cudaError_t {
   cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600
 } cudaError_t;
 typedef enum cudaMemcpyKind { cudaMemcpyDeviceToHost, cudaMemcpyDefault } cudaMemcpyKind;
@@ -158,6 +161,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *memory);
+
+/* Memory of another process, opened by its handle; one's own is refused, as a device does. */
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
+enum { cudaIpcMemLazyEnablePeerAccess = 1 };
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory);
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *memory);
 
 /* Queue what a stream is to do; a kernel's blocks. */
 void weir_emulated_queue(cudaStream_t stream, std::function<void()> work);

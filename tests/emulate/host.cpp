@@ -1,4 +1,8 @@
 /* Streams, events and memory; cuda_runtime.h says what is emulated. */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -31,7 +35,18 @@ struct allocation {
   size_t bytes;
   cudaMemoryType type;
   int device;
+  int file; /* that others can map; -1: none */
 };
+
+/* What a handle holds. */
+struct opening {
+  char magic[8];
+  pid_t process;
+  int file;
+  size_t bytes;
+};
+constexpr char MAGIC[8] = "emulate";
+constexpr size_t SHARED_PAGE = (size_t)2 << 20;
 
 constexpr int PROCESSORS = 1;
 constexpr int DEVICES = 2;
@@ -78,7 +93,7 @@ void run_all() {
 }
 
 allocation found(const void *at) {
-  const allocation none = {0, cudaMemoryTypeUnregistered, 0};
+  const allocation none = {0, cudaMemoryTypeUnregistered, 0, -1};
   auto after = memory.upper_bound((const char *)at);
   if (after == memory.begin()) {
     return none;
@@ -89,14 +104,28 @@ allocation found(const void *at) {
 
 cudaMemoryType type_of(const void *at) { return found(at).type; }
 
+/* nullptr: it cannot be. */
+void *map(int file, size_t bytes) {
+  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  return memory != MAP_FAILED ? memory : nullptr;
+}
+
 cudaError_t take(void **out, size_t bytes, cudaMemoryType type) {
   holding held(lock);
-  if (bytes > SIZE_MAX / 2 || posix_memalign(out, 256, bytes) != 0) {
+  int file = -1;
+  *out = nullptr;
+  if (type == cudaMemoryTypeDevice && bytes > 0 && bytes % SHARED_PAGE == 0) {
+    file = memfd_create("emulated device", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, (off_t)bytes) != 0 || (*out = map(file, bytes)) == nullptr) {
+      (void)close(file);
+      return cudaErrorMemoryAllocation;
+    }
+  } else if (bytes > SIZE_MAX / 2 || posix_memalign(out, 256, bytes) != 0) {
     *out = nullptr;
     return cudaErrorMemoryAllocation;
   }
   std::memset(*out, 0xa5, bytes);
-  memory[(const char *)*out] = allocation{bytes, type, current};
+  memory[(const char *)*out] = allocation{bytes, type, current, file};
   allocated++;
   return cudaSuccess;
 }
@@ -151,7 +180,12 @@ cudaError_t weir_emulated_launch(const cudaLaunchConfig_t *config,
 }
 
 const char *cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : "out of memory";
+  switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
+    default: return "invalid argument";
+  }
 }
 
 cudaError_t cudaGetDeviceCount(int *count) {
@@ -236,6 +270,42 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *at)
   return cudaSuccess;
 }
 
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *at) {
+  holding held(lock);
+  const auto there = memory.find((const char *)at);
+  if (there == memory.end() || there->second.file < 0) return cudaErrorInvalidValue;
+  opening mine = {};
+  std::memcpy(mine.magic, MAGIC, sizeof MAGIC);
+  mine.process = getpid();
+  mine.file = there->second.file;
+  mine.bytes = there->second.bytes;
+  *handle = cudaIpcMemHandle_t{};
+  std::memcpy(handle, &mine, sizeof mine);
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned) {
+  holding held(lock);
+  opening asked;
+  std::memcpy(&asked, &handle, sizeof asked);
+  *out = nullptr;
+  if (std::memcmp(asked.magic, MAGIC, sizeof MAGIC) != 0 || asked.process == getpid()) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  const std::string path =
+      "/proc/" + std::to_string(asked.process) + "/fd/" + std::to_string(asked.file);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  *out = file >= 0 ? map(file, asked.bytes) : nullptr;
+  if (*out == nullptr) {
+    (void)close(file);
+    return cudaErrorInvalidResourceHandle;
+  }
+  memory[(const char *)*out] = allocation{asked.bytes, cudaMemoryTypeDevice, current, file};
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *at) { return cudaFree(at); }
+
 cudaError_t cudaMalloc(void **out, size_t bytes) { return take(out, bytes, cudaMemoryTypeDevice); }
 
 cudaError_t cudaMallocHost(void **out, size_t bytes) {
@@ -245,8 +315,14 @@ cudaError_t cudaMallocHost(void **out, size_t bytes) {
 cudaError_t cudaFree(void *at) {
   holding held(lock);
   run_all();
+  const allocation freed = found(at);
   memory.erase((const char *)at);
-  std::free(at);
+  if (freed.file < 0) {
+    std::free(at);
+    return cudaSuccess;
+  }
+  (void)munmap(at, freed.bytes);
+  (void)close(freed.file);
   return cudaSuccess;
 }
 

@@ -1,0 +1,361 @@
+/* Messages that stay on devices (engine/device_rooms.c), gathered ones and sra's: steps over rooms have the bits of
+ * steps over the host, whatever plans follow one another, and who cannot read a room keeps all ranks
+ * out of theirs. */
+#include "device_course.h"
+
+static bool gathers(const char *text) { return strstr(text, ":ag") != NULL; }
+
+/* The same course with rooms and without; of exact codecs also in host memory. */
+static void compare_rooms(course *c, int ranks, bool stay, bool exact) {
+  course host = *c;
+  const unsigned all = (1U << ranks) - 1;
+  c->rooms = true;
+  host.rooms = false;
+  make_room(c);
+  make_room(&host);
+  run_course(c, ranks, all);
+  run_course(&host, ranks, exact ? 0 : all);
+  for (int r = 0; r < ranks; r++) {
+    cr_assert_eq(c->stayed[r], stay, "rank %d of %d", r, ranks);
+    cr_assert(!host.stayed[r]);
+  }
+  for (int s = 0; s < c->count; s++)
+    for (int r = 0; r < ranks; r++) {
+      const size_t at = (size_t)s * c->n;
+      cr_assert_eq(c->status[r][s], host.status[r][s]);
+      same(c->update[r] + at, host.update[r] + at, c->n, "average", r, s);
+      same(c->after[r] + at, host.after[r] + at, c->n, "residual", r, s);
+    }
+  free_room(&host);
+  free_room(c);
+}
+
+Test(device_rooms, every_gathered_arm_has_the_bits_of_the_host) {
+  static const int sizes[] = {2, 3, 4, 8};
+  static course c;
+  size_t tried = 0;
+  c.device = test_device_open();
+  for (size_t arm = 0; arm < sizeof arms / sizeof *arms; arm++) {
+    if (!gathers(arms[arm])) continue;
+    const weir_plan plan = plan_of(arms[arm], 1);
+    for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
+      lay_out(&c, (arm + k) % 2 == 0 ? 1500 : 5001);
+      c.apart = (arm + k) % 2 == 1;
+      c.momentum = is_exact(&plan) && arm % 2 == 0 ? 0.9 : 0;
+      c.seed = arm + 1;
+      c.count = 5;
+      for (int s = 0; s < c.count; s++) c.steps[s] = (script_step){.plan = plan, .poisoned = -1};
+      compare_rooms(&c, sizes[GROUP_SLOW ? arm % 4 : k], true, is_exact(&plan));
+    }
+    tried++;
+  }
+  cr_assert_eq(tried, 20);
+}
+
+static const char *const sums[] = {"qsgd:0.125:sra",   "qsgd:0.0625:sra:bucket=64",
+                                   "qsgd-l2:0.25:sra", "qsgd-nearest:0.125:sra",
+                                   "fp16:0.5:sra",     "qsgd-l2-nearest:0.25:sra"};
+#define SUMS (sizeof sums / sizeof *sums)
+
+/* Shares of a few elements, or of none, and of several messages. */
+Test(device_rooms, sums_by_sra_have_the_bits_of_the_host) {
+  static const int sizes[] = {2, 3, 4, 8};
+  static const size_t lengths[] = {1500, 5, 70001, 13};
+  static course c;
+  c.device = test_device_open();
+  for (size_t p = 0; p < SUMS; p++)
+    for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
+      const size_t which = GROUP_SLOW ? p % 4 : k;
+      lay_out(&c, lengths[(p + which) % 4]);
+      c.apart = (p + k) % 2 == 1;
+      c.momentum = p % 2 == 0 ? 0.9 : 0;
+      c.seed = p + 1;
+      c.count = 4;
+      for (int s = 0; s < c.count; s++)
+        c.steps[s] = (script_step){.plan = plan_of(sums[p], 1), .poisoned = s == 2 ? 1 : -1};
+      compare_rooms(&c, sizes[which], true, true);
+    }
+}
+
+/* --- courses ---------------------------------------------------------------------------------- */
+
+static weir_plan draw_arm(weir_rng *rng) {
+  if (weir_rng_below(rng, 4) == 0) return plan_of(sums[weir_rng_below(rng, SUMS)], 0);
+  for (;;) {
+    const char *text = arms[weir_rng_below(rng, sizeof arms / sizeof *arms)];
+    const weir_plan plan = plan_of(text, 0);
+    if (is_exact(&plan) && (gathers(text) || weir_rng_below(rng, 3) == 0)) return plan;
+  }
+}
+
+/* Rooms grow with the first plans that need more, and messages of one step lie where others' lay. */
+static void draw_step(script_step *s, weir_rng *rng, uint64_t id, int ranks) {
+  size_t count = 0;
+  for (uint32_t t = 1; t <= TENSORS; t++) {
+    if (t < TENSORS && weir_rng_below(rng, 2) != 0) continue;
+    const weir_plan plan = draw_arm(rng);
+    script_add_bucket(s, &count, t, (uint32_t)weir_rng_below(rng, 2), &plan);
+  }
+  script_close(s, count, id);
+  s->poisoned = -1;
+  if (weir_rng_below(rng, 6) == 0) /* a rank's gradient holds NaN, or all ranks' do */
+    s->poisoned =
+        weir_rng_below(rng, 3) == 0 ? GROUP_MAX : (int)weir_rng_below(rng, (uint64_t)ranks);
+}
+
+Test(device_rooms, changing_plans_trials_and_poisoned_gradients_have_the_bits_of_the_host) {
+  static const int sizes[] = {2, 3, 4, 8};
+  static course c;
+  c.device = test_device_open();
+  for (uint64_t seed = 1; seed <= (GROUP_SLOW ? 1 : 4); seed++) {
+    const int ranks = sizes[(seed + 1) % 4];
+    weir_rng rng = weir_rng_of(seed + 100);
+    bool trial = false;
+    lay_out(&c, seed % 2 == 0 ? 700 : 4000);
+    memset(c.steps, 0, sizeof c.steps);
+    c.momentum = seed % 2 == 0 ? 0 : 0.75;
+    c.apart = seed == 3;
+    c.seed = seed;
+    c.count = STEPS_MAX;
+    for (int s = 0; s < c.count; s++) {
+      draw_step(&c.steps[s], &rng, (uint64_t)s, ranks);
+      trial = s > 0 && weir_rng_below(&rng, trial ? 2 : 5) == 0;
+      c.steps[s].action = trial ? WEIR_ACTION_TRIAL : WEIR_ACTION_SWITCH;
+    }
+    compare_rooms(&c, ranks, true, true);
+  }
+}
+
+static const weir_device_ops *true_ops;
+
+/* Of a rank whose reading lags behind. */
+static void lag(void) { (void)nanosleep(&(struct timespec){0, 15000000}, NULL); }
+
+static weir_status late_decode(weir_device *device, size_t bucket, const void *message,
+                               size_t bytes, bool first) {
+  lag();
+  return true_ops->decode(device, bucket, message, bytes, first);
+}
+
+static weir_status late_add(weir_device *device, size_t bucket, const weir_device_part *part,
+                            const void *from, bool add) {
+  lag();
+  return true_ops->add(device, bucket, part, from, add);
+}
+
+/* The other ranks are a step ahead of it by then, whose messages are in the other half. */
+Test(device_rooms, no_message_is_written_over_before_all_have_read_it) {
+  static const char *const plans[] = {"topk:0.1:ag", "qsgd:0.125:ag", "qsgd:0.125:sra",
+                                      "fp16:0.5:sra"};
+  static course c;
+  c.device = test_device_open();
+  true_ops = c.device.ops;
+  weir_device_ops ops = *true_ops;
+  ops.decode = late_decode;
+  ops.add = late_add;
+  c.loose = true;
+  c.other[1] = &ops;
+  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+    lay_out(&c, 3000);
+    memset(c.steps, 0, sizeof c.steps);
+    c.seed = p + 1;
+    c.count = 8;
+    for (int s = 0; s < c.count; s++) /* a dropped step, and one of a trial */
+      c.steps[s] = (script_step){.plan = plan_of(plans[p], (uint64_t)(s == 5)),
+                                 .poisoned = s == 3 ? 0 : -1,
+                                 .action = s == 5   ? WEIR_ACTION_TRIAL
+                                           : s == 6 ? WEIR_ACTION_SWITCH
+                                                    : WEIR_ACTION_KEEP};
+    compare_rooms(&c, 3, true, true);
+  }
+}
+
+/* Nothing but what messages over the host take is waited for, and no step but a plan's first makes
+ * room. */
+Test(device_rooms, steps_wait_as_often_and_allocate_nothing) {
+  static const char *const plans[] = {"topk:0.1:ag", "qsgd:0.125:ag", "qsgd:0.125:sra",
+                                      "fp16:0.5:sra"};
+  static const uint64_t waits[] = {2, 2, 4, 5}; /* test_device.c says why */
+  static course c;
+  c.device = test_device_open();
+  c.blind = c.rooms = true;
+  for (size_t p = 0; p < 4; p++) {
+    lay_out(&c, 3000);
+    memset(c.steps, 0, sizeof c.steps);
+    c.count = 6;
+    for (int s = 0; s < c.count; s++)
+      c.steps[s] = (script_step){.plan = plan_of(plans[p], 1), .poisoned = -1};
+    make_room(&c);
+    run_course(&c, 2, 3);
+    for (int s = 2; s < c.count; s++) {
+      cr_assert_eq(c.allocated[s], c.allocated[1], "%s allocates in step %d", plans[p], s);
+      for (int r = 0; r < 2; r++)
+        cr_assert_eq(c.waits[r][s] - c.waits[r][s - 1], waits[p], "%s", plans[p]);
+    }
+    free_room(&c);
+  }
+}
+
+/* --- what goes wrong -------------------------------------------------------------------------- */
+
+/* Of rank 1, whose table has one of these. */
+static weir_status no_room(weir_device *device, size_t bytes, void **room, weir_device_room *told) {
+  (void)device;
+  *room = NULL;
+  memset(told, 0, sizeof *told);
+  return weir_fail(WEIR_E_NOMEM, "no room for %zu bytes", bytes);
+}
+
+static weir_status no_opening(weir_device *device, const weir_device_room *told, int reader,
+                              void **room) {
+  (void)device;
+  (void)told;
+  *room = NULL;
+  return weir_fail(WEIR_E_UNSUPPORTED, "rank %d opens nothing", reader);
+}
+
+/* What it tells of its room is not so. */
+static weir_status lie(weir_device *device, size_t bytes, void **room, weir_device_room *told) {
+  const weir_status status = true_ops->make_room(device, bytes, room, told);
+  told->bytes += 256;
+  return status;
+}
+
+static weir_status lie_of_mark(weir_device *device, size_t bytes, void **room,
+                               weir_device_room *told) {
+  const weir_status status = true_ops->make_room(device, bytes, room, told);
+  told->mark ^= 1;
+  return status;
+}
+
+static weir_status lie_of_process(weir_device *device, size_t bytes, void **room,
+                                  weir_device_room *told) {
+  const weir_status status = true_ops->make_room(device, bytes, room, told);
+  told->process ^= 1;
+  return status;
+}
+
+/* No rank is in a room then, and all have the bits that they have over the host. */
+Test(device_rooms, one_that_cannot_keeps_all_on_the_host) {
+  static course c;
+  c.device = test_device_open();
+  true_ops = c.device.ops;
+  for (int way = 0; way < 5; way++) {
+    weir_device_ops ops = *true_ops;
+    const weir_plan plan = plan_of("topk:0.1:ag", 1);
+    if (way == 0) ops.make_room = no_room;
+    if (way == 1) ops.open_room = no_opening;
+    if (way == 2) ops.make_room = lie;
+    if (way == 3) ops.make_room = lie_of_mark;
+    if (way == 4) ops.make_room = lie_of_process;
+    lay_out(&c, 1500);
+    memset(c.steps, 0, sizeof c.steps);
+    c.count = 3;
+    c.other[1] = &ops;
+    for (int s = 0; s < c.count; s++) c.steps[s] = (script_step){.plan = plan, .poisoned = -1};
+    compare_rooms(&c, 3, false, true);
+    c.other[1] = NULL;
+  }
+}
+
+/* Whose room is harmed; its message is there when it tells its length. */
+static struct {
+  weir_engine *engine;
+  const test_device *device;
+  size_t byte;     /* of the message */
+  uint64_t length; /* told instead of its own; 0: none */
+} victim;
+
+static weir_status harm_room(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                             size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
+  const weir_bucket *bucket = &victim.engine->set.bucket[0];
+  if (bucket->told != NULL && victim.length > 0)
+    *(uint64_t *)(void *)(bucket->blocks + (size_t)t->rank * sizeof(uint64_t)) = victim.length;
+  if (bucket->told != NULL && victim.length == 0) {
+    unsigned char *at = weir_on_device_room(bucket, t->rank) + victim.byte, byte = 0;
+    victim.device->get(&byte, at, 1);
+    byte ^= 0x80;
+    victim.device->put(at, &byte, 1);
+    victim.device->get(&byte, at, 1);
+  }
+  t->ops = unharmed; /* once */
+  return unharmed->transfer(t, tag, send, sends, recv, recvs, deadline_s);
+}
+
+static void harmed_body(member *m) {
+  course *c = m->group->shared;
+  script v = {c->steps, c->count, 0};
+  buffers b;
+  weir_engine *engine = NULL;
+  const weir_engine_config config = config_of(m, c, &v);
+  if (weir_engine_create(&engine, &config) != WEIR_OK)
+    group_fail(m->group, "%s", weir_last_error());
+  make_buffers(c, true, &b);
+  if (group_failed_by_now(m)) return;
+  for (int s = 0; s < c->count; s++) {
+    v.at = s;
+    if (s == 1 && m->rank == 1) {
+      victim.engine = engine;
+      victim.device = &c->device;
+      unharmed = m->transport->ops;
+      harming = *unharmed;
+      harming.transfer = harm_room;
+      m->transport->ops = &harming;
+    }
+    c->status[m->rank][s] = one_step(m, c, engine, &b, s);
+    const bool told = strstr(weir_last_error(), "rank 1 sent a malformed") != NULL ||
+                      strstr(weir_last_error(), "a message of bucket 0 malformed") != NULL ||
+                      strstr(weir_last_error(), "rank 0 is gone") != NULL || /* who has found it */
+                      strstr(weir_last_error(), "rank 1 is gone") != NULL ||
+                      strstr(weir_last_error(), "rank 1 (this rank) is gone") != NULL;
+    if (c->status[m->rank][s] != WEIR_OK && !told)
+      group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
+  }
+  group_barrier(m); /* its engine is another's victim */
+  weir_engine_free(engine);
+  free_buffers(c, true, &b);
+}
+
+static void harm_a_room(const char *text, int ranks, size_t byte, uint64_t length) {
+  static course c;
+  c.device = test_device_open();
+  lay_out(&c, 3000);
+  memset(c.steps, 0, sizeof c.steps);
+  c.where = (1U << ranks) - 1;
+  c.rooms = true;
+  c.count = 2;
+  victim.byte = byte;
+  victim.length = length;
+  for (int s = 0; s < c.count; s++)
+    c.steps[s] = (script_step){.plan = plan_of(text, 1), .poisoned = -1};
+  make_room(&c);
+  group_well(ranks, harmed_body, &c, text);
+  for (int r = 0; r < ranks; r++) {
+    cr_assert_eq(c.status[r][0], WEIR_OK);
+    cr_assert(c.status[r][1] == WEIR_E_PROTOCOL || c.status[r][1] == WEIR_E_PEER,
+              "%s, byte %zu: rank %d: %d", text, byte, r, (int)c.status[r][1]);
+    same(c.after[r] + c.n, c.before[r] + c.n, c.n, "residual", r, 1);
+  }
+  free_room(&c);
+}
+
+/* All ranks find it, whose room it is too; the residual is what it was. */
+Test(device_rooms, a_harmed_room_changes_nothing) {
+  static const char *const plans[] = {"topk:0.1:ag", "topk:0.1:ag:auto-fp32", "qsgd:0.125:ag",
+                                      "fp16:0.5:ag", "onebit:0.03125:ag",     "terngrad:0.0625:ag"};
+  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
+    for (int ranks = 2; ranks < 4; ranks++) harm_a_room(plans[p], ranks, 0, 0);
+  for (int ranks = 2; ranks < 4; ranks++) { /* what rank 1 sends to rank 0 */
+    harm_a_room("qsgd:0.125:sra", ranks, 0, 0);
+    harm_a_room("fp16:0.5:sra", ranks, 3, 0);
+  }
+  harm_a_room("topk:0.1:ag", 2, 15, 0);   /* the header's last byte, which is 0 */
+  harm_a_room("qsgd:0.125:ag", 2, 19, 0); /* a scale's sign */
+}
+
+/* Too long for a room, and too short for a header: whose it is is said. */
+Test(device_rooms, a_malformed_length_is_refused) {
+  harm_a_room("topk:0.1:ag", 2, 0, (uint64_t)1 << 40);
+  harm_a_room("topk:0.1:ag", 3, 0, 7);
+  harm_a_room("qsgd:0.125:ag", 2, 0, 100);
+}
