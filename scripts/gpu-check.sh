@@ -5,7 +5,8 @@
 #   scripts/gpu-check.sh [OUT [BUILD]]
 # OUT takes the logs and bench_cuda.json (default: out/gpu).  BUILD is a tree that is built already;
 # without it the release preset is built here first, which is not in the 8 minutes.
-# WEIR_GPU_CHECK_SECONDS gives it another time, WEIR_GPU_CHECK_JOBS (default: half of the processors)
+# WEIR_GPU_CHECK_SECONDS gives it another time, WEIR_GPU_CHECK_EACH (default: 150) a single check,
+# WEIR_GPU_CHECK_JOBS (default: half of the processors)
 # how many sanitized tests run at a time, WEIR_COMPUTE_SANITIZER the program where it is not found, or
 # "none".  scripts/gpu-pack.sh makes a BUILD for a machine that cannot make one.
 set -uo pipefail
@@ -28,6 +29,7 @@ if [[ ! -x $build/bench/bench_cuda ]]; then
   echo "gpu-check: $build was built without CUDA" >&2
   exit 1
 fi
+each=${WEIR_GPU_CHECK_EACH:-150}
 end=$((SECONDS + ${WEIR_GPU_CHECK_SECONDS:-450}))
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null |
   tee "$out/device.txt"
@@ -48,7 +50,7 @@ check() {
   shift
   : >"$out/$name.log"
   if ((left > 0)); then
-    timeout "$left" "$@" >"$out/$name.log" 2>&1
+    timeout "$((left < each ? left : each))" "$@" >"$out/$name.log" 2>&1
     code=$?
   fi
   echo "$code" >"$out/$name.code"
