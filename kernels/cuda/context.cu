@@ -7,6 +7,7 @@
 
 weir_status weir_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return WEIR_OK;
+  (void)cudaGetLastError(); /* it is told of here: CUB would take it for a failure of its own */
   weir_status status = error == cudaErrorMemoryAllocation ? WEIR_E_NOMEM : WEIR_E_INTERNAL;
   return weir_fail(status, "CUDA, %s: %s", what, cudaGetErrorString(error));
 }

@@ -112,7 +112,7 @@ weir_status weir_device_make_room(weir_device *device, size_t bytes, void **room
   }
   /* Without a handle other processes cannot open it, and say so. */
   cudaIpcMemHandle_t handle = {};
-  if (cudaIpcGetMemHandle(&handle, mine->memory) == cudaSuccess)
+  if (weir_cuda_check(cudaIpcGetMemHandle(&handle, mine->memory), "a handle") == WEIR_OK)
     memcpy(told->handle, &handle, sizeof handle);
   told->bytes = mine->bytes;
   told->process = process;

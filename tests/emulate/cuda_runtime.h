@@ -141,6 +141,8 @@ struct cudaLaunchConfig_t {
 };
 
 const char *cudaGetErrorString(cudaError_t error);
+cudaError_t cudaPeekAtLastError(void);
+cudaError_t cudaGetLastError(void);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);

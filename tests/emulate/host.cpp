@@ -110,6 +110,11 @@ void *map(int file, size_t bytes) {
   return memory != MAP_FAILED ? memory : nullptr;
 }
 
+/* What the calling thread's last call failed with, which the runtime keeps until it is asked. */
+thread_local cudaError_t last_error;
+
+cudaError_t failed(cudaError_t error) { return last_error = error; }
+
 cudaError_t take(void **out, size_t bytes, cudaMemoryType type) {
   holding held(lock);
   int file = -1;
@@ -118,11 +123,11 @@ cudaError_t take(void **out, size_t bytes, cudaMemoryType type) {
     file = memfd_create("emulated device", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, (off_t)bytes) != 0 || (*out = map(file, bytes)) == nullptr) {
       (void)close(file);
-      return cudaErrorMemoryAllocation;
+      return failed(cudaErrorMemoryAllocation);
     }
   } else if (bytes > SIZE_MAX / 2 || posix_memalign(out, 256, bytes) != 0) {
     *out = nullptr;
-    return cudaErrorMemoryAllocation;
+    return failed(cudaErrorMemoryAllocation);
   }
   std::memset(*out, 0xa5, bytes);
   memory[(const char *)*out] = allocation{bytes, type, current, file};
@@ -186,6 +191,14 @@ const char *cudaGetErrorString(cudaError_t error) {
     case cudaErrorInvalidResourceHandle: return "invalid resource handle";
     default: return "invalid argument";
   }
+}
+
+cudaError_t cudaPeekAtLastError(void) { return last_error; }
+
+cudaError_t cudaGetLastError(void) {
+  const cudaError_t last = last_error;
+  last_error = cudaSuccess;
+  return last;
 }
 
 cudaError_t cudaGetDeviceCount(int *count) {
@@ -273,7 +286,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *at)
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *at) {
   holding held(lock);
   const auto there = memory.find((const char *)at);
-  if (there == memory.end() || there->second.file < 0) return cudaErrorInvalidValue;
+  if (there == memory.end() || there->second.file < 0) return failed(cudaErrorInvalidValue);
   opening mine = {};
   std::memcpy(mine.magic, MAGIC, sizeof MAGIC);
   mine.process = getpid();
@@ -290,7 +303,7 @@ cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned
   std::memcpy(&asked, &handle, sizeof asked);
   *out = nullptr;
   if (std::memcmp(asked.magic, MAGIC, sizeof MAGIC) != 0 || asked.process == getpid()) {
-    return cudaErrorInvalidResourceHandle;
+    return failed(cudaErrorInvalidResourceHandle);
   }
   const std::string path =
       "/proc/" + std::to_string(asked.process) + "/fd/" + std::to_string(asked.file);
@@ -298,7 +311,7 @@ cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned
   *out = file >= 0 ? map(file, asked.bytes) : nullptr;
   if (*out == nullptr) {
     (void)close(file);
-    return cudaErrorInvalidResourceHandle;
+    return failed(cudaErrorInvalidResourceHandle);
   }
   memory[(const char *)*out] = allocation{asked.bytes, cudaMemoryTypeDevice, current, file};
   return cudaSuccess;
