@@ -2,7 +2,8 @@
 
 Usage: tables.py > docs/reference/measured.md.  Each folder of results has a README.md that says how and
 when it was measured, and some of moo.json, collectives.json, tls.json (bench/links.sh) and kernels.json, as `weir bench` prints them,
-and of bench_cuda.json, torch_topk.json and bench_device.json, which scripts/gpu-check.sh leaves."""
+of bench_cuda.json, torch_topk.json, bench_device.json and bench_rooms.json, which scripts/gpu-check.sh leaves, and of
+cuda_check.json, which python/tests/cuda_check.py prints."""
 import json
 import pathlib
 
@@ -81,13 +82,30 @@ def bench_device(told):
     print(f"### A step on a device, alone in its group, {told['elements'] / 1e6:g} M elements in {told['tensors']} tensors\n")
     rows = [(f"`{r['policy']}`", r["ms"], r["apart_ms"]) for r in told["steps"]]
     table(["policy", "ms", "tensors that lie apart, ms"], rows)
+    rows = [(f"`{r['plan']}`", r["compress_ms"], r["priced_ms"], r["ratio"]) for r in told["codecs"]]
+    print(f"What steps count as compressing, and what it was foretold to take at a start, in {told['pricing_ms']:.0f} ms:\n")
+    table(["plan", "ms", "foretold, ms", "ratio"], rows)
+
+
+def bench_rooms(told):
+    print(f"### A step of two processes on one device, {told['elements'] / 1e6:g} M elements in {told['tensors']} tensors\n")
+    rows = [(f"`{r['policy']}`", r["host_ms"], r["rooms_ms"], r["host_ms"] / r["rooms_ms"]) for r in told["steps"]]
+    table(["policy", "over the host (shm), ms", "messages stay on the device, ms", "ratio"], rows)
+
+
+def cuda_check(told):
+    speed = told["speed"]
+    print(f"### PyTorch: steps of two ranks on one device over shared memory, {speed['none']['parameters'] / 1e6:.1f} M parameters\n")
+    plain = speed["plain DDP"]["median_ms"]
+    rows = [(name, r["median_ms"], r["least_ms"], r["median_ms"] / plain) for name, r in speed.items()]
+    table(["exchange", "ms", "least", "of plain DDP's (Gloo)"], rows)
 
 
 def main():
     print("# Measured\n\nMade by `bench/tables.py` out of the result files in `bench/results`; a test holds it to them.\n")
     for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
         print(f"## {folder.name}\n\n{(folder / 'README.md').read_text(encoding='utf-8').strip()}\n")
-        for show in (moo, collectives, tls, kernels, bench_cuda, torch_topk, bench_device):
+        for show in (moo, collectives, tls, kernels, bench_cuda, torch_topk, bench_device, bench_rooms, cuda_check):
             path = folder / f"{show.__name__}.json"
             if path.exists():
                 show(json.loads(path.read_text(encoding="utf-8")))

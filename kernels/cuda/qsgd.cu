@@ -15,8 +15,17 @@ __device__ static inline void load(const weir_feed &feed, const weir_qsgd_bucket
   for (unsigned j = 0; j < WEIR_QSGD_EACH; j++) {
     uint32_t i = piece * WEIR_QSGD_PIECE + threadIdx.x % WEIR_QSGD_LANES + WEIR_QSGD_LANES * j;
     bool there = i < at.count;
-    x[j] = there ? weir_fed(feed, at.begin + i) : 0.0F;
+    x[j] = there ? feed.x[at.begin + i] : 0.0F;
   }
+  float other[WEIR_QSGD_EACH] = {};
+  if (feed.r != NULL) { /* once, so that all loads are on their way together */
+    for (unsigned j = 0; j < WEIR_QSGD_EACH; j++) {
+      uint32_t i = piece * WEIR_QSGD_PIECE + threadIdx.x % WEIR_QSGD_LANES + WEIR_QSGD_LANES * j;
+      if (i < at.count) other[j] = feed.r[at.begin + i];
+    }
+  }
+  if (feed.r != NULL || feed.moments != NULL)
+    for (unsigned j = 0; j < WEIR_QSGD_EACH; j++) x[j] += other[j]; /* weir_fed */
 }
 
 /* Smallest and largest of a bucket, in every thread of it; x holds the first piece. */
@@ -158,7 +167,7 @@ __device__ static inline void encode_bucket(const weir_feed &feed, const weir_qs
 
 /* sums, of every block: NULL where nothing is wanted of what is lost. */
 template <bool L2, bool NEAREST>
-__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK, 4) /* or else it spills for a fifth */
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     encode(weir_feed feed, weir_qsgd_form form, uint64_t seed, unsigned parts, unsigned rounds,
            uint8_t *out, weir_sums *sums) {
   __shared__ uint64_t codes[WEIR_QSGD_BUCKETS][WEIR_QSGD_PIECE / 8]; /* a byte each */

@@ -150,13 +150,14 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   for (unsigned round = 0; round < WEIR_TILE_LANE / 4; round++) {
     size_t at = lane_begin(round);
     load4<WIDE>(FUSED ? g : e, at, n, x + 4 * round);
-    if (FUSED) {
-      float other[4] = {};
-      if (r != NULL) load4<WIDE>(r, at, n, other);
-      for (unsigned q = 0; q < 4; q++) x[4 * round + q] += other[q];
-    }
   }
   if (FUSED) {
+    float other[WEIR_TILE_LANE] = {};
+    if (r != NULL) { /* once, so that all loads are on their way together */
+      for (unsigned round = 0; round < WEIR_TILE_LANE / 4; round++)
+        load4<WIDE>(r, lane_begin(round), n, other + 4 * round);
+    }
+    for (unsigned i = 0; i < WEIR_TILE_LANE; i++) x[i] += other[i];
     for (unsigned round = 0; round < WEIR_TILE_LANE / 4; round++)
       store4<WIDE>(e, lane_begin(round), n, x + 4 * round);
   }
