@@ -317,6 +317,8 @@ class Bench:
         for workload in self.o.workloads:
             every = [self.runs_of(workload, seed) for seed in self.o.seeds]
             runs = [run for of in every for run in of.values() if run]
+            if not runs:
+                continue
             compute_s = statistics.median(run["compute_ms"] for run in runs) / 1e3
             taken = {}
             for run in runs:
@@ -325,6 +327,10 @@ class Bench:
             compress_s = {plan: statistics.median(s) for plan, s in taken.items()}
             for seed, of in zip(self.o.seeds, every):
                 for network in self.o.networks:
+                    missing = [name for name in (*self.o.policies, f"weir-{network}") if of[name] is None]
+                    if missing:
+                        print(f"left out: {workload} {network} seed {seed}, without {missing[0]}", file=sys.stderr)
+                        continue
                     yield self.cell(workload, seed, network, of, compute_s, compress_s, trace)
 
     def cell(self, workload, seed, network, of, compute_s, compress_s, trace):
@@ -352,7 +358,7 @@ class Bench:
 
         cell = {"workload": workload, "network": network, "seed": seed, "target": target, "best": best,
                 "best_s": reached[best], "best_harmless": min(harmless, key=reached.get)} | against(of[f"weir-{network}"])
-        if self.o.unreported:
+        if self.o.unreported and of[f"unreported-{network}"] is not None:
             cell["unreported"] = against(of[f"unreported-{network}"])
         return cell | {"fixed_s": {plan: finite(s) for plan, s in reached.items()}}
 
@@ -378,9 +384,10 @@ def worst(values):
 
 
 def summary(title, of):
-    """Of cells, or of what they say without a loss."""
-    regrets, harmless = ([math.inf if c[key] is None else c[key] for c in of] for key in ("regret", "over_harmless"))
-    return (f"{title}: {len(of)} cells; regret mean {statistics.mean(regrets):.3f}, worst {max(regrets):.3f}, among harmless ones "
+    """Of cells, or of what they say without a loss; means are of those that come to the target."""
+    regrets, harmless = ([c[key] for c in of if c[key] is not None] or [math.inf] for key in ("regret", "over_harmless"))
+    never = sum(c["regret"] is None for c in of)
+    return (f"{title}: {len(of)} cells{f', {never} of which never come to the target' if never else ''}; regret mean {statistics.mean(regrets):.3f}, worst {max(regrets):.3f}, among harmless ones "
             f"{statistics.mean(harmless):.3f}, {max(harmless):.3f}; over bf16 at most {ratio(worst([c['over_bf16'] for c in of]))}, "
             f"over fp32 {ratio(worst([c['over_fp32'] for c in of]))}; loss over fp32's at most {100 * max(c['harm'] for c in of):+.2f} %, "
             f"accuracy {min(c['accuracy_points'] for c in of):+.2f} points; trials at most {100 * max(c['trials'] for c in of):.1f} %")
@@ -399,8 +406,9 @@ def table(cells):
     for workload in dict.fromkeys(c["workload"] for c in cells):
         of = [c for c in cells if c["workload"] == workload]
         lines += ["", summary(workload, of)]
-        if all("unreported" in c for c in of):
-            lines += ["", summary(f"{workload}, no loss reported", [c["unreported"] for c in of])]
+        unreported = [c["unreported"] for c in of if "unreported" in c]
+        if unreported:
+            lines += ["", summary(f"{workload}, no loss reported", unreported)]
     return "\n".join(lines) + "\n"
 
 

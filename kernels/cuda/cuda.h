@@ -104,8 +104,9 @@ weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *messag
                              const weir_layout *layout, double cr, float *to, bool add);
 
 /* Error feedback and encoding in as few passes as the codec allows: the message of e = g + r, where
- * r is NULL of e = g + 0 (not of encoders that tell tensors apart), or of a given e (see weir_cuda_fed); fed->e becomes what is lost, e - decode(message), *lost its sum of
- * squares (sum is 0), stored as *moments is, of whose order the same can be said.  Reserve n. */
+ * r is NULL of e = g + 0 (not of encoders that tell tensors apart), or of a given e (see
+ * weir_cuda_fed); fed->e becomes what is lost, e - decode(message), *lost its sum of squares (sum is
+ * 0), stored as *moments is, of whose order the same can be said.  Reserve n. */
 weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
                                 size_t capacity, size_t *bytes, weir_moments *lost);

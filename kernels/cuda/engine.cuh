@@ -1,7 +1,8 @@
 /* What the files of the engine's device share (kernels/device.h): engine.cu has its life and
  * memory, engine_room.cu room for buckets, engine_step.cu what is queued in a step, and what goes
- * along with that engine_parts.cu (sums of messages), engine_share.cu (HiTopKComm), engine_rooms.cu (messages that stay on devices), engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and engine_norm.cu
- * (clipping). */
+ * along with that engine_parts.cu (sums of messages), engine_share.cu (HiTopKComm), engine_rooms.cu
+ * (messages that stay on devices), engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and
+ * engine_norm.cu (clipping). */
 #ifndef WEIR_KERNELS_CUDA_ENGINE_CUH
 #define WEIR_KERNELS_CUDA_ENGINE_CUH
 
