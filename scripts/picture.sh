@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The README's picture: the network and the plan of a finished run, drawn from its steps.csv.
-#   scripts/picture.sh out/demo docs/demo.svg
+#   scripts/picture.sh out/c1 docs/demo.svg
 set -euo pipefail
 steps=${1:?usage: scripts/picture.sh RUN_FOLDER PICTURE.svg}/steps.csv
 picture=${2:?usage: scripts/picture.sh RUN_FOLDER PICTURE.svg}
