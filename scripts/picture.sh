@@ -35,10 +35,13 @@ awk -F, '
       text(104, y(10 ^ e) + 4, "end", sprintf("%g", 10 ^ e))
     }
   }
-  function line(column, colour, width,   i, path) { # as steps; what was not measured is left out
-    for (i = 1; i <= n; i++) if (value[column, i] > 0)
-      path = path sprintf("%s%.1f %.1fH%.1f", path == "" ? "M" : "L", x(step[i]), y(value[column, i]), x(step[i] + 1))
-    printf "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"%s\"/>\n", path, colour, width
+  function line(column, colour, width,   i, path, at, was) { # as steps, each level once; what was not measured is left out
+    for (i = 1; i <= n; i++) if (value[column, i] > 0) {
+      at = sprintf("%.1f", y(value[column, i]))
+      if (at != was) path = path sprintf("%s%.1f %s", was == "" ? "M" : "H" x(step[i]) "L", x(step[i]), at)
+      was = at
+    }
+    printf "<path d=\"%sH%.1f\" fill=\"none\" stroke=\"%s\" stroke-width=\"%s\"/>\n", path, x(step[n] + 1), colour, width
   }
   END {
     if (!n) exit 1
@@ -54,8 +57,10 @@ awk -F, '
     line("cr", "#b3124f", 3)
     print "<text x=\"20\" y=\"540\" class=\"heading\">and the collective, by step</text>"
     for (i = 1; i <= rows; i++) text(104, 540 + 30 * i, "end", name[i])
-    for (i = 1; i <= n; i++)
-      printf "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"18\" fill=\"#27568b\"/>\n", x(step[i]), 527 + 30 * row[collective[i]], x(step[i] + 1) - x(step[i]) + 0.3
+    for (i = first = 1; i <= n; i++) if (i == n || collective[i + 1] != collective[i]) {
+      printf "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"18\" fill=\"#27568b\"/>\n", x(step[first]), 527 + 30 * row[collective[i]], x(step[i] + 1) - x(step[first])
+      first = i + 1
+    }
     print "</svg>"
   }' "$steps" >"$picture.part" || { rm -f "$picture.part"; echo "$steps: no steps" >&2; exit 1; }
 mv "$picture.part" "$picture"
