@@ -10,7 +10,7 @@
 #define SUMS                                                                          \
   (BIT(RING) | BIT(TREE) | BIT(HALVING) | BIT(DOUBLE_TREE) | BIT(TORUS) | BIT(STAR) | \
    BIT(DOUBLING) | BIT(DIRECT))
-#define GATHERS (BIT(BRUCK) | BIT(RING) | BIT(DOUBLING))
+#define GATHERS (BIT(BRUCK) | BIT(RING) | BIT(DOUBLING) | BIT(DIRECT))
 #define LEVELS (BIT(RING) | BIT(TREE) | BIT(HALVING) | BIT(DOUBLE_TREE))
 #define INSIDE (BIT(RING) | BIT(PAIRWISE))
 

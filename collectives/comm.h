@@ -103,6 +103,8 @@ weir_status weir_allgather_ring(weir_comm *comm, void *all, size_t stride, size_
                                 weir_headers *headers);
 weir_status weir_allgather_doubling(weir_comm *comm, void *all, size_t stride, size_t *bytes,
                                     weir_headers *headers);
+weir_status weir_allgather_direct(weir_comm *comm, void *all, size_t stride, size_t *bytes,
+                                  weir_headers *headers);
 weir_status weir_reduce_scatter_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                      float *error);
 weir_status weir_reduce_scatter_pairwise(weir_comm *comm, float *x, size_t n,

@@ -142,6 +142,7 @@ weir_cost_terms weir_cost_allgather(uint32_t algorithm, int n, double bytes) {
   if (n <= 1) return nothing;
   if (algorithm == WEIR_ALLGATHER_BRUCK) return mutual(n, rounds(n), (n - 1.0) * bytes);
   if (algorithm == WEIR_ALLGATHER_RING) return mutual(n, n - 1.0, (n - 1.0) * bytes);
+  if (algorithm == WEIR_ALLGATHER_DIRECT) return weir_cost_exchange(n, 1, bytes);
   const int core = weir_halving_place(0, n).core, extra = n - core;
   if (extra == 0) return mutual(n, rounds(n), (n - 1.0) * bytes);
   /* A rank left over gives one block before and gets all n after.  In each exchange the larger

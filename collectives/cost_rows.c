@@ -59,7 +59,7 @@ static work allreduce_work(uint32_t row, int n, double bytes) {
 
 static work allgather_work(uint32_t row, int n, double bytes) {
   const double ranks = n, traffic = ranks * (ranks - 1.0) * bytes;
-  if (row == WEIR_ALLGATHER_RING)
+  if (row == WEIR_ALLGATHER_RING || row == WEIR_ALLGATHER_DIRECT)
     return (work){.messages = ranks * (ranks - 1.0), .traffic = traffic};
   if (row == WEIR_ALLGATHER_BRUCK)
     return (work){.messages = ranks * weir_log2_ceil(n), .traffic = traffic};

@@ -17,6 +17,8 @@ const weir_allgather_row weir_allgathers[WEIR_ALLGATHER_COUNT] = {
     {WEIR_ALLGATHER_DOUBLING, "doubling",
      "log2 N exchanges of 1, 2, 4, ... blocks; odd ranks out are folded in",
      weir_allgather_doubling},
+    {WEIR_ALLGATHER_DIRECT, "direct", "every block from its rank to every other at once: 1 hop",
+     weir_allgather_direct},
 };
 
 const weir_reduce_scatter_row weir_reduce_scatters[WEIR_REDUCE_SCATTER_COUNT] = {
@@ -62,6 +64,7 @@ uint32_t weir_list_broadcast(const weir_plan *plan) {
 uint32_t weir_gather_row_of(const weir_plan *plan) {
   return plan->algorithm == WEIR_ALGORITHM_RING       ? WEIR_ALLGATHER_RING
          : plan->algorithm == WEIR_ALGORITHM_DOUBLING ? WEIR_ALLGATHER_DOUBLING
+         : plan->algorithm == WEIR_ALGORITHM_DIRECT   ? WEIR_ALLGATHER_DIRECT
                                                       : WEIR_ALLGATHER_BRUCK;
 }
 

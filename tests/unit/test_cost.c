@@ -387,6 +387,8 @@ Test(cost, rows_of_the_other_collectives_by_hand) {
       {weir_cost_allgather, WEIR_ALLGATHER_RING, 4, 3, 2100000},
       {weir_cost_allgather, WEIR_ALLGATHER_RING, 7, 6, 4200000},
       {weir_cost_allgather, WEIR_ALLGATHER_RING, 8, 7, 4900000},
+      {weir_cost_allgather, WEIR_ALLGATHER_DIRECT, 4, 1, 2100000},
+      {weir_cost_allgather, WEIR_ALLGATHER_DIRECT, 7, 1, 4200000},
       {weir_cost_allgather, WEIR_ALLGATHER_DOUBLING, 4, 2, 2100000},
       {weir_cost_allgather, WEIR_ALLGATHER_DOUBLING, 7, 4, (1 + 2 + 4 + 7) * m},
       {weir_cost_allgather, WEIR_ALLGATHER_DOUBLING, 8, 3, 4900000},
