@@ -46,7 +46,7 @@ def train(o, cell, name):
     path = o.out / f"{cell['workload']}-{cell['network']}-{name}-s{cell['seed']}.json"
     if path.exists():
         return json.loads(path.read_text())
-    policy = "weir" if name == "weir" else regret.POLICIES[name]
+    policy = "weir" if name == "weir" else cell["fixed_plan"][name]
     text = regret.scenario(cell["workload"], regret.NETWORKS[cell["network"]], o.steps // regret.EPOCH)
     print(f"{cell['workload']} {cell['network']} {name}", file=sys.stderr, flush=True)
     rows, summary = regret.execute(o.weir, text, policy, cell["seed"], o.out / "work", ["uml", "--clock", o.clock])

@@ -23,11 +23,14 @@ def near(got, want):
 # Steps of 10 ms of computing and 5 of the codec, 2 latencies and 1e6 bytes: over 1 Gbit/s and 1 us, 8.002 ms.
 part = {"steps": 100, "tried": 0, "comm_ms": 100 * 8.002}
 run = {"segments": [{"step": 100, "loss": 3.0, "plans": {"p": part}}, {"step": 200, "loss": 2.0, "plans": {"p": part}}]}
-terms = {"latencies": 2}
+terms, fewer = {"latencies": 2, "bytes": 4e6}, {"latencies": 1, "bytes": 8e6}
 link = lambda step, elapsed: (0.05, 1e7) if step < 100 else (0.001, 1e8)
-points = regret.time_fixed(run, terms, 0.010, 0.005, link)
+points = regret.time_fixed(run, terms, fewer, 0.010, 0.005, link)  # half of the latencies, twice the bytes
+near(points[0][1], 100 * (0.015 + 0.05 + 0.2))
+points = regret.time_fixed(run, terms, terms, 0.010, 0.005, link)
 near(points[0][1], 100 * (0.015 + 0.1 + 0.1))
 near(points[1][1], points[0][1] + 100 * (0.015 + 0.002 + 0.01))
+assert regret.plans_of("topk.1") == ["topk:0.1:ag:auto-bf16", "topk:0.1:ag-direct:auto-bf16"]
 
 # Half of the way from 3.0 to 2.0; before the first evaluation; never.
 near(regret.time_to(points, 2.5), (points[0][1] + points[1][1]) / 2)
