@@ -116,7 +116,12 @@ typedef struct weir_broadcast_row {
   /* As weir_broadcast. */
   weir_status (*run)(weir_comm *comm, int root, void *data, size_t capacity, size_t *bytes);
 } weir_broadcast_row;
-enum { WEIR_BROADCAST_BINOMIAL = 0, WEIR_BROADCAST_CHAIN = 1, WEIR_BROADCAST_COUNT = 2 };
+enum {
+  WEIR_BROADCAST_BINOMIAL = 0,
+  WEIR_BROADCAST_CHAIN = 1,
+  WEIR_BROADCAST_DIRECT = 2,
+  WEIR_BROADCAST_COUNT = 3
+};
 extern const weir_broadcast_row weir_broadcasts[WEIR_BROADCAST_COUNT];
 
 typedef struct weir_allgather_row {

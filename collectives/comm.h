@@ -99,6 +99,8 @@ weir_status weir_comm_block(size_t bytes, size_t stride);
 /* The rows of the other tables; binomial broadcast and Bruck's all-gather are in collective.h. */
 weir_status weir_broadcast_chain(weir_comm *comm, int root, void *data, size_t capacity,
                                  size_t *bytes);
+weir_status weir_broadcast_direct(weir_comm *comm, int root, void *data, size_t capacity,
+                                  size_t *bytes);
 weir_status weir_allgather_ring(weir_comm *comm, void *all, size_t stride, size_t *bytes,
                                 weir_headers *headers);
 weir_status weir_allgather_doubling(weir_comm *comm, void *all, size_t stride, size_t *bytes,

@@ -131,6 +131,8 @@ weir_cost_terms weir_cost_broadcast(uint32_t algorithm, int n, double bytes) {
   if (n <= 1) return nothing;
   if (algorithm == WEIR_BROADCAST_BINOMIAL)
     return (weir_cost_terms){rounds(n), rounds(n) * bytes, 0.0};
+  if (algorithm == WEIR_BROADCAST_DIRECT)
+    return (weir_cost_terms){1.0, (n - 1.0) * bytes, 0.0}; /* across the root's link */
   /* Chunks follow one another without waiting: only a chunk's way down the chain
    * costs latencies. */
   const double chunks = weir_chain_chunks((size_t)bytes);

@@ -60,7 +60,7 @@ static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[
                             .bytes = weir_wire_expected(elements, kept, format, false)};
     if (weir_codecs[plan->codec]->by_variance) /* its variances, before the root is known */
       out[count++] =
-          (part){.kind = WEIR_KIND_ALLGATHER, .row = WEIR_ALLGATHER_BRUCK, .bytes = sizeof(float)};
+          (part){.kind = WEIR_KIND_ALLGATHER, .row = WEIR_ALLGATHER_DIRECT, .bytes = sizeof(float)};
   }
   return count;
 }

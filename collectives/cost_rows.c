@@ -76,7 +76,7 @@ static work work_of(weir_kind kind, uint32_t row, int n, double bytes) {
     case WEIR_KIND_ALLREDUCE: return allreduce_work(row, n, bytes);
     case WEIR_KIND_ALLGATHER: return allgather_work(row, n, bytes);
     case WEIR_KIND_BROADCAST:
-      if (row == WEIR_BROADCAST_BINOMIAL)
+      if (row != WEIR_BROADCAST_CHAIN)
         return (work){.messages = others, .traffic = all, .one_way = true};
       return (work){
           .messages = others * chunks, .traffic = all, .rounds = chunks + n - 2.0, .one_way = true};

@@ -44,16 +44,22 @@ uint32_t weir_select_row(weir_kind kind, weir_group_shape shape, const weir_link
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
+/* The next of a list's broadcasts, after the binomial one; false: there is none left. */
+static bool next_broadcast(weir_plan *plan) {
+  const uint32_t broadcasts = weir_schemes[plan->scheme].broadcasts;
+  if (plan->algorithm == WEIR_ALGORITHM_ANY) return false;
+  while (++plan->broadcast < WEIR_ALGORITHM_COUNT)
+    if (weir_algorithm_in(broadcasts, plan->broadcast)) return true;
+  plan->broadcast = 0;
+  return false;
+}
+
 /* The next one that may be chosen in such a group, from WEIR_ALGORITHM_ANY on; false: there is none
  * left.  What goes on inside of machines is the usual. */
 static bool next_choice(weir_plan *plan, weir_group_shape shape) {
   const weir_scheme_row *row = &weir_schemes[plan->scheme];
   const bool machines = shape.hosts > 1 && shape.hosts < shape.ranks;
-  if (plan->algorithm != WEIR_ALGORITHM_ANY && plan->broadcast == 0 && row->broadcasts != 0) {
-    plan->broadcast = WEIR_ALGORITHM_CHAIN;
-    return true;
-  }
-  plan->broadcast = 0;
+  if (next_broadcast(plan)) return true;
   while (weir_algorithm_next(plan))
     if (weir_algorithm_in(row->choice, plan->algorithm) && (plan->inside == 0 || machines))
       return true;

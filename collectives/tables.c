@@ -9,6 +9,8 @@ const weir_broadcast_row weir_broadcasts[WEIR_BROADCAST_COUNT] = {
     {WEIR_BROADCAST_BINOMIAL, "binomial", "ceil(log2 N) hops of everything", weir_broadcast},
     {WEIR_BROADCAST_CHAIN, "chain", "from rank to rank in chunks, every link busy at once",
      weir_broadcast_chain},
+    {WEIR_BROADCAST_DIRECT, "direct", "the root to everybody at once: 1 hop",
+     weir_broadcast_direct},
 };
 
 const weir_allgather_row weir_allgathers[WEIR_ALLGATHER_COUNT] = {
@@ -58,7 +60,9 @@ weir_status weir_sum_run(const weir_sum *sum, weir_comm *comm, float *x, size_t 
 }
 
 uint32_t weir_list_broadcast(const weir_plan *plan) {
-  return plan->broadcast == WEIR_ALGORITHM_CHAIN ? WEIR_BROADCAST_CHAIN : WEIR_BROADCAST_BINOMIAL;
+  return plan->broadcast == WEIR_ALGORITHM_CHAIN    ? WEIR_BROADCAST_CHAIN
+         : plan->broadcast == WEIR_ALGORITHM_DIRECT ? WEIR_BROADCAST_DIRECT
+                                                    : WEIR_BROADCAST_BINOMIAL;
 }
 
 uint32_t weir_gather_row_of(const weir_plan *plan) {
@@ -76,6 +80,6 @@ weir_status weir_comm_root(const weir_comm *comm, int root) {
 
 weir_status weir_comm_block(size_t bytes, size_t stride) {
   if (bytes <= stride) return WEIR_OK;
-  return weir_fail(WEIR_E_INVALID, "a block of %zu bytes is longer than the stride of %zu", bytes,
+  return weir_fail(WEIR_E_INVALID, "a block of %zu bytes is longer than its place of %zu", bytes,
                    stride);
 }

@@ -19,8 +19,8 @@ static weir_status root_of_variance(weir_bucket *bucket, int *root) {
   variance[engine->rank] = mine;
   bucket->block_bytes[engine->rank] = sizeof mine;
   weir_lap_compress(bucket);
-  weir_status status =
-      weir_allgather(engine->config.comm, variance, sizeof mine, bucket->block_bytes, NULL);
+  weir_status status = weir_allgathers[WEIR_ALLGATHER_DIRECT].run(
+      engine->config.comm, variance, sizeof mine, bucket->block_bytes, NULL);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   *root = 0;

@@ -58,10 +58,8 @@ weir_status weir_allgather(weir_comm *comm, void *all, size_t stride, size_t *by
                            weir_headers *headers) {
   const int rank = weir_comm_rank(comm);
   const int size = weir_comm_size(comm);
-  if (bytes[rank] > stride)
-    return weir_fail(WEIR_E_INVALID, "a block of %zu bytes is longer than the stride of %zu",
-                     bytes[rank], stride);
-  weir_status status = weir_comm_begin(comm, headers);
+  weir_status status = weir_comm_block(bytes[rank], stride);
+  if (status == WEIR_OK) status = weir_comm_begin(comm, headers);
   for (int k = 0; status == WEIR_OK && k < weir_log2_ceil(size); k++)
     status = round_of(comm, k, all, stride, bytes, headers);
   return status;

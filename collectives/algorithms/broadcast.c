@@ -6,12 +6,9 @@
 weir_status weir_broadcast(weir_comm *comm, int root, void *data, size_t capacity, size_t *bytes) {
   const int rank = weir_comm_rank(comm);
   const int size = weir_comm_size(comm);
-  if (root < 0 || root >= size)
-    return weir_fail(WEIR_E_INVALID, "root %d is not a rank of a group of %d", root, size);
-  if (rank == root && *bytes > capacity)
-    return weir_fail(WEIR_E_INVALID, "%zu bytes to broadcast do not fit a buffer of %zu", *bytes,
-                     capacity);
-  weir_status status = weir_comm_begin(comm, NULL);
+  weir_status status = weir_comm_root(comm, root);
+  if (status == WEIR_OK && rank == root) status = weir_comm_block(*bytes, capacity);
+  if (status == WEIR_OK) status = weir_comm_begin(comm, NULL);
   if (status != WEIR_OK || size == 1) return status;
   const int v = (rank - root + size) % size;
   const int level = weir_binomial_level(v, size);

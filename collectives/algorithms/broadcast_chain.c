@@ -57,9 +57,7 @@ weir_status weir_broadcast_chain(weir_comm *comm, int root, void *data, size_t c
                                  size_t *bytes) {
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
   weir_status status = weir_comm_root(comm, root);
-  if (status == WEIR_OK && rank == root && *bytes > capacity)
-    status = weir_fail(WEIR_E_INVALID, "%zu bytes to broadcast do not fit a buffer of %zu", *bytes,
-                       capacity);
+  if (status == WEIR_OK && rank == root) status = weir_comm_block(*bytes, capacity);
   if (status == WEIR_OK) status = weir_comm_begin(comm, NULL);
   if (status != WEIR_OK || size == 1) return status;
   chain c = {.comm = comm, .data = data, .bytes = *bytes, .before = -1, .behind = -1};

@@ -47,7 +47,7 @@ if grep -qE '"wrong":[1-9]' <<<"$json"; then echo "wrong sums: $json"; exit 1; f
 
 # The other collectives: 4 ranks, blocks of 1024 bytes, 40 bytes a frame.  Rows, and what the busiest
 # sends over shared memory:
-#   broadcast       binomial: the root to 2 children; chain: the length in a frame, and one chunk
+#   broadcast       binomial: the root to 2 children; chain: the length in a frame, and one chunk; direct: to 3
 #   all-gather      3 blocks whatever the way (doubling: 1, then 2)
 #   reduce-scatter  3 chunks;  reduce: everything once
 #   gather          one block
@@ -58,8 +58,8 @@ while read -r collective rows wire; do
     grep -qF "\"wire_bytes\":$bytes," <<<"$json" || { echo "no $bytes: $json"; exit 1; }
   done
 done <<'LIST'
-broadcast 2 8272,4184
-all-gather 3 3192
+broadcast 3 8272,4184,12408
+all-gather 4 3192
 reduce-scatter 2 3192
 reduce 1 4136
 gather 1 1064

@@ -448,10 +448,10 @@ Test(loop, an_open_algorithm_follows_the_network) {
                                       "none:1:dense-star",     "none:1:dense-double-tree",
                                       "none:1:dense-doubling", "none:1:dense-direct"};
   static const char *const shared[] = {
-      "star:0.1:art-ring",       "star:0.1:art-tree",        "star:0.1:art-halving",
-      "star:0.1:art-torus",      "star:0.1:art-star",        "star:0.1:art-double-tree",
-      "star:0.1:art-doubling",   "star:0.1:art-direct",      "star:0.1:art-halving+chain",
-      "star:0.1:art-ring+chain", "star:0.1:art-direct+chain"};
+      "star:0.1:art-ring",       "star:0.1:art-tree",         "star:0.1:art-halving",
+      "star:0.1:art-torus",      "star:0.1:art-star",         "star:0.1:art-double-tree",
+      "star:0.1:art-doubling",   "star:0.1:art-direct",       "star:0.1:art-halving+chain",
+      "star:0.1:art-ring+chain", "star:0.1:art-direct+chain", "star:0.1:art-direct+direct"};
   follow("fixed:none:1:dense", dense, sizeof dense / sizeof *dense);
   follow("fixed:star:0.1:art", shared, sizeof shared / sizeof *shared);
 }

@@ -243,8 +243,8 @@ Test(cost, plan_rows_have_the_terms_of_the_algorithms_run) {
       {"topk:0.1:ag", 3, 5 * 816}, /* 16 bytes of header and 8 an element */
       {"star:0.1:art-ring", 13, 10.0 / 6 * 400 + 3 * 416},
       {"star:0.1:art-tree", 9, 6 * 400 + 3 * 416},
-      {"var:0.1:art-ring", 16, 10.0 / 6 * 400 + 3 * 416 + 5 * 4}, /* 5 others' variances */
-      {"var:0.1:art-tree", 12, 6 * 400 + 3 * 416 + 5 * 4},
+      {"var:0.1:art-ring", 14, 10.0 / 6 * 400 + 3 * 416 + 5 * 4}, /* 5 others' variances */
+      {"var:0.1:art-tree", 10, 6 * 400 + 3 * 416 + 5 * 4},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     weir_plan plan;
@@ -381,6 +381,8 @@ Test(cost, rows_of_the_other_collectives_by_hand) {
       {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 4, 3, 840000},
       {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 7, 6, 1050000},
       {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 8, 7, 1120000},
+      {weir_cost_broadcast, WEIR_BROADCAST_DIRECT, 4, 1, 2100000},
+      {weir_cost_broadcast, WEIR_BROADCAST_DIRECT, 7, 1, 4200000},
       {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 4, 2, 2100000},
       {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 7, 3, 4200000},
       {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 8, 3, 4900000},

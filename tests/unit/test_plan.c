@@ -57,6 +57,7 @@ Test(plan, text_round_trip) {
                          "none:1:dense-direct",
                          "star:0.01:art",
                          "star:0.01:art-ring+chain",
+                         "star:0.01:art-ring+direct",
                          "randomk:0.01:art-hier-halving+ring",
                          "var:0.01:art-hier-tree+pairwise+chain:auto-bf16",
                          "topk:0.01:ag-bruck",

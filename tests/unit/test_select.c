@@ -294,7 +294,8 @@ static void choose(const char *plan, weir_group_shape shape, const weir_link *li
 /* 4 ranks, 10 ms and 8 ns a byte: of 100 bytes one latency is the least, of 2 MB two exchanges of
  * everything, 20 + 32 ms against halving's 40 + 24, of 100 MB halving, 1.5 of it.  8 ranks, lists
  * of 1e6 indices: the binomial broadcast takes 3 (10 + 32) ms, the chain 70 + 32 and a tenth;
- * halving of 4 MB 60 + 56, fewer latencies than the ring and fewer bytes than doubling.  On 2
+ * halving of 4 MB 60 + 56, fewer latencies than the ring and fewer bytes than doubling.  100 of 1e5
+ * elements take one latency for the list and one for the values.  On 2
  * machines 1 MB takes 28 ms between them, by ring and halving alike, and inside of them by the former's
  * usual, rings, 6 + 1.5 ms, by the latter's, pairwise and doubling, 3 + 2 + 1.5; were that no time,
  * the first.  An all-gather has the fewest latencies where every block goes straight to everybody, but with
@@ -310,6 +311,7 @@ Test(selector, plans_that_leave_the_algorithm_open_by_hand) {
   choose("none:1:dense", (weir_group_shape){1, 1, false}, &plain, 25, "dense");
   choose("star:0.1:art", eight, &plain, 10000000, "art-halving+chain");
   choose("star:0.1:art-ring", eight, &plain, 10000000, "art-ring");
+  choose("star:0.001:art", four, &plain, 100000, "art-direct+direct");
   weir_link between = plain;
   between.inner_alpha = between.inner_beta = 0;
   choose("none:1:dense", two, &plain, 250000, "dense-hier-halving");
