@@ -258,7 +258,8 @@ static weir_status gather(hitopk *h) {
   size_t *const lengths = h->bytes + h->inside;
   weir_status status = encode_own(h, h->column + (size_t)h->host * h->stride, &lengths[h->host]);
   if (status == WEIR_OK && h->outer)
-    status = weir_allgather(h->outer, h->column, h->stride, lengths, NULL);
+    status =
+        weir_allgathers[WEIR_ALLGATHER_DIRECT].run(h->outer, h->column, h->stride, lengths, NULL);
   if (status == WEIR_OK) count_bytes(h, lengths);
   if (status == WEIR_OK && h->inner) status = check_column(h, lengths);
   if (status != WEIR_OK) return status;
@@ -329,7 +330,7 @@ weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t
   cost.traffic *= m;
   cost.sums *= m;
   weir_cost between =
-      weir_cost_row(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, across, link, message);
+      weir_cost_row(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_DIRECT, across, link, message);
   between.outer.byte_terms *= n; /* the ranks of a machine share its link */
   between.messages *= n;
   between.traffic *= n;

@@ -155,7 +155,7 @@ Test(cost, further_all_reduces_by_hand) {
  *   a machine each: hier-ring is the ring, 6 and 1.5 * 4000; sra sends 3 shares of a message of
  * 800, of which 16 are header: 212 each, to others at once, and gathers 3 at once, 1 + 1 and 636
  * + 636 (CGX, section 3: 2 latencies); its ring 6 and 6 * 212; its tree 4 and 4 * 800; MPI's own
- * for short messages is a tree, 4 and 4 * 4000; hitopk is ag, 2 rounds and 3 messages of 16 + 8 *
+ * for short messages is a tree, 4 and 4 * 4000; hitopk sends 3 others at once a message of 16 + 8 *
  * 100. two machines of 2: hier-ring sends shares of 2000 around a ring of 2, 2 and 2000, by two
  * ranks at once; around the flat ring one rank of a machine sends at a time, else both do; hitopk
  * selects 50 of 500 and gathers 16 + 8
@@ -173,7 +173,7 @@ Test(cost, machines_and_compressed_sums_by_hand) {
       {"qsgd:0.125:compressed-ring", 4, 800, 6, 1272},
       {"qsgd:0.125:compressed-tree", 4, 800, 4, 3200},
       {"none:1:native", 4, 1000, 4, 16000},
-      {"topk:0.1:hitopk", 4, 100, 2, 3 * 816},
+      {"topk:0.1:hitopk", 4, 100, 1, 3 * 816},
       {"none:1:dense-hier-ring", 2, 1000, 2, 4000},
       {"none:1:dense-ring", 2, 1000, 6, 6000},
       {"none:1:dense-tree", 2, 1000, 4, 2 * 16000},
