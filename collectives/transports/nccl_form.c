@@ -20,8 +20,8 @@ typedef struct forming {
   nct *self;
   hello *all;
   double deadline_s;
-  weir_status ready; /* this rank, alone */
-  char why[384];     /* not; kept, as to tell the others may fail, too */
+  weir_status ready; /* what this rank's own preparations came to */
+  char why[384];     /* and why; kept, as to tell the others may fail, too */
 } forming;
 
 static void save_error(char *why, size_t room) {

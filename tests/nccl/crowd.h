@@ -38,6 +38,7 @@ typedef struct crowd {
   bool inside;                  /* NCCL inside of machines alone */
   bool shares;                  /* memory inside of machines */
   bool plain;                   /* the group over TCP alone */
+  int streams;                  /* over TCP, between each two ranks; 0: one */
   double timeout_s;             /* of forming groups; 0: TIMEOUT_S */
   weir_status (*body)(rank *r); /* its status and message are the rank's */
   void (*before)(
@@ -86,7 +87,13 @@ static inline void *run_rank(void *argument) {
   *mine.devices = 4;
   *mine.fail_init = *mine.fail_groups = 0;
   if (g->before) g->before(r->rank, &mine);
-  r->status = weir_transport_tcp(&control, g->where, NULL, 77, r->rank, g->size, 20);
+  const weir_tcp_options meeting = {.rendezvous = g->where,
+                                    .job_id = 77,
+                                    .rank = r->rank,
+                                    .size = g->size,
+                                    .streams = g->streams,
+                                    .timeout_s = 20};
+  r->status = weir_transport_tcp_open(&control, &meeting);
   if (r->status == WEIR_OK) r->status = join_nccl(r, control);
   pthread_barrier_wait(&g->barrier);
   const double begin = weir_now_s();

@@ -1,15 +1,16 @@
 /* NCCL as a part: among the ranks of a machine with TCP between machines, and between machines with
  * memory inside.  Which messages it carries, and the bits of TCP alone. */
+#include "../multi/every_row.h"
+#include "../multi/random_ops.h"
+
 #define MOST 8
 #include "crowd.h"
-
-#include "../multi/every_row.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 #define PATIENCE_S 60.0 /* for what goes well, on however busy a machine */
 
 typedef struct layout {
-  int size, per_machine; /* 0: not neighbours, machine by machine */
+  int size, per_machine; /* neighbours that share one; 0: others do */
   int machine[MOST];
 } layout;
 
@@ -144,6 +145,57 @@ Test(nccl_parts, buffers_on_devices) {
   crowd inside = crowd_of(&pairs, true), between = crowd_of(&apart, false);
   run_well_as(&inside, pairs.size, device_body);
   run_well_as(&between, apart.size, device_body);
+}
+
+/* Over several connections, among which TCP divides what is long, in memory as well. */
+static weir_status divided_body(rank *r) {
+  enum { LONG = 3 * TCP_DIVIDE_LEAST + 1 };
+  const weir_tag tag = {.plan = 5, .step = 1};
+  weir_send send[MOST];
+  weir_recv recv[MOST];
+  size_t n = 0;
+  unsigned char *out = malloc(LONG), *in = calloc((size_t)r->size, LONG);
+  for (size_t k = 0; k < LONG; k++) out[k] = byte_of(r->rank, 0, 0, k);
+  for (int p = 0; p < r->size; p++) {
+    if (p == r->rank) continue;
+    send[n] = (weir_send){p, out, LONG, 0};
+    recv[n++] = (weir_recv){p, in + (size_t)p * LONG, LONG, 0, 0};
+  }
+  weir_status status = r->t->ops->transfer(r->t, &tag, send, n, recv, n, weir_now_s() + PATIENCE_S);
+  for (size_t i = 0; i < n && status == WEIR_OK; i++)
+    for (size_t k = 0; k < LONG && status == WEIR_OK; k++)
+      if (((unsigned char *)recv[i].data)[k] != byte_of(recv[i].peer, 0, 0, k))
+        status = differs("a message", recv[i].peer, LONG);
+  free(in);
+  free(out);
+  return status;
+}
+
+Test(nccl_parts, over_several_streams) {
+  load();
+  for (int inside = 0; inside < 2; inside++) {
+    crowd g = crowd_of(&layouts[0], inside == 1);
+    g.streams = 3;
+    run_well_as(&g, 4, divided_body);
+  }
+}
+
+/* Operations whose results each rank works out alone, drawn at random. */
+static weir_status random_body(rank *r) {
+  static const int name[] = {0, 1, 2, 3}; /* two of them share a machine, as in layout 0 */
+  random_ops ops;
+  weir_status status = ops_open(&ops, r->t, name, 11, PATIENCE_S);
+  for (uint64_t step = 0; status == WEIR_OK && step < 100; step++) status = ops_next(&ops, step);
+  ops_close(&ops);
+  return status;
+}
+
+Test(nccl_parts, random_operations) {
+  load();
+  for (int inside = 0; inside < 2; inside++) {
+    crowd g = crowd_of(&layouts[0], inside == 1);
+    run_well_as(&g, 4, random_body);
+  }
 }
 
 /* --- what it comes to ------------------------------------------------------------------------- */
