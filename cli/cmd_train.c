@@ -64,7 +64,7 @@ int weir_cmd_train(int argc, char **argv) {
       cli_option_out(&a.out),
       cli_option_policy(&a.policy),
       {"transport", 't', 0, G_OPTION_ARG_STRING, &a.transport,
-       "auto (default), tcp, mixed, shm, mpi, shm+mpi or nccl", "NAME"},
+       "auto (default), tcp, mixed, shm, mpi, shm+mpi, nccl, nccl+tcp or shm+nccl", "NAME"},
       cli_option_seed(&a.seed),
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print the summary as JSON (rank 0)", NULL},
       cli_option_scenario(&a.rest),

@@ -159,17 +159,6 @@ weir_status weir_transport_mpi(weir_transport **out, uint64_t job_id, int rank, 
 /* Can the module be loaded? */
 bool weir_transport_has_mpi(void);
 
-/* Processes with a CUDA device each, over NCCL.  They meet and announce every message over TCP,
- * with rendezvous, addresses and secret as for weir_transport_tcp_secret; NCCL's own connections
- * know nothing of the secret.  Long messages go through NCCL, from and to memory of the device, or
- * through a copy where a buffer lies in the host's.  A rank's device is its place among the ranks
- * of its machine; ranks that share one need an NCCL_HOSTID each.  WEIR_E_UNSUPPORTED in a build
- * without NCCL's headers, and when a rank has not the libraries or a device, which all ranks are
- * told. */
-weir_status weir_transport_nccl(weir_transport **out, const char *rendezvous,
-                                const char *bind_address, const void *secret, size_t secret_bytes,
-                                uint64_t job_id, int rank, int size, double timeout_s);
-
 /* Full mesh of TCP connections plus one UDP socket for echo and abort.  rendezvous is "HOST:PORT"
  * of rank 0; bind_address may be NULL.  A peer of another job, version or size, or one that cannot
  * prove to know the job's secret, is refused, and so is this rank by the others; messages are
@@ -218,11 +207,23 @@ weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
                                const char *bind_address, uint64_t job_id, int rank, int size,
                                double timeout_s);
 
+/* Processes with a CUDA device each, over NCCL.  They meet and announce every message over TCP, by
+ * the same options (but for `most`: nobody may join); NCCL's own connections know nothing of the secret.  Long messages go through
+ * NCCL, from and to memory of the device, or through a copy where a buffer lies in the host's.  A
+ * rank's device is its place among the ranks of its machine; ranks that share one need an
+ * NCCL_HOSTID each.  WEIR_E_UNSUPPORTED in a build without NCCL's headers, and when a rank has not
+ * the libraries or a device, which all ranks are told.
+ *
+ * inside, the same on all ranks: NCCL among the ranks of a machine alone ("nccl+tcp"), and TCP
+ * between machines, for which buffers lie in the host's memory; a rank that is alone on its machine
+ * needs no device.  It is "nccl" where all ranks share a machine, and "tcp" where no two do. */
+weir_status weir_transport_nccl(weir_transport **out, const weir_tcp_options *options, bool inside);
+
 /* Ranks of one machine exchange messages through memory that they share from now on, all others as
- * before, over TCP or MPI; machine[t->size] is the machine of each rank, by any numbers, and the same
+ * before, over TCP, MPI or NCCL; machine[t->size] is the machine of each rank, by any numbers, and the same
  * on all.  Collective, on a transport that has it not yet and is idle; a group that others are made of
- * by shrink or grow is to be asked anew.  The transport then goes by the name "mixed" (TCP) or
- * "shm+mpi", on all ranks alike, unless no machine has several ranks which could open what one of them
+ * by shrink or grow is to be asked anew.  The transport then goes by the name "mixed" (TCP),
+ * "shm+mpi" or "shm+nccl", on all ranks alike, unless no machine has several ranks which could open what one of them
  * has made (Linux's memfd, of at most 32 MiB and 4 KiB a pair): that is no failure, and the log says
  * why.  WEIR_E_UNSUPPORTED: this transport cannot. */
 weir_status weir_transport_share(weir_transport *t, const int *machine, double timeout_s);

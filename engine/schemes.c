@@ -21,8 +21,8 @@ static weir_status find_sum(weir_bucket *bucket, const weir_plan *plan) {
     return weir_fail(WEIR_E_INTERNAL, "%s is no all-reduce", weir_algorithm_name(plan->algorithm));
   if (plan->algorithm == WEIR_ALGORITHM_NATIVE && !weir_comm_native(bucket->engine->config.comm))
     return weir_fail(WEIR_E_UNSUPPORTED,
-                     "collective native needs transport shm, mpi, shm+mpi or nccl: there is no "
-                     "all-reduce of its own below this bucket's");
+                     "collective native needs transport shm, mpi, shm+mpi, nccl or shm+nccl: there "
+                     "is no all-reduce of its own below this bucket's");
   return WEIR_OK;
 }
 

@@ -9,29 +9,22 @@
 #include "base/log.h"
 #include "session/state.h"
 
-static weir_status over_tcp(weir_session *session, weir_transport **out) {
+static weir_tcp_options meeting_of(const weir_session *session) {
   const weir_options *options = &session->options;
-  return weir_transport_tcp_open(out, &(weir_tcp_options){.rendezvous = options->rendezvous,
-                                                          .bind_address = options->bind_address,
-                                                          .secret = session->secret,
-                                                          .secret_bytes = session->secret_bytes,
-                                                          .job_id = options->job_id,
-                                                          .rank = options->rank,
-                                                          .size = options->world_size,
-                                                          .streams = options->tcp_streams,
-                                                          .listener = options->listener,
-                                                          .plain = session->plain,
-                                                          .credentials = session->credentials,
-                                                          .most = options->max_ranks,
-                                                          .offer = weir_session_offer(session),
-                                                          .timeout_s = options->timeout_s});
-}
-
-static weir_status over_nccl(weir_session *session, weir_transport **out) {
-  const weir_options *options = &session->options;
-  return weir_transport_nccl(out, options->rendezvous, options->bind_address, session->secret,
-                             session->secret_bytes, options->job_id, options->rank,
-                             options->world_size, options->timeout_s);
+  return (weir_tcp_options){.rendezvous = options->rendezvous,
+                            .bind_address = options->bind_address,
+                            .secret = session->secret,
+                            .secret_bytes = session->secret_bytes,
+                            .job_id = options->job_id,
+                            .rank = options->rank,
+                            .size = options->world_size,
+                            .streams = options->tcp_streams,
+                            .listener = options->listener,
+                            .plain = session->plain,
+                            .credentials = session->credentials,
+                            .most = options->max_ranks,
+                            .offer = weir_session_offer(session),
+                            .timeout_s = options->timeout_s};
 }
 
 static weir_status over_shm(weir_session *session, weir_transport **out) {
@@ -140,12 +133,14 @@ weir_status weir_session_connect(weir_session *session) {
   } else if (weir_options_over_mpi(options)) {
     status = weir_transport_mpi(&session->transport, options->job_id, options->rank,
                                 options->world_size, options->timeout_s);
-  } else if (strcmp(name, "nccl") == 0) {
-    status = over_nccl(session, &session->transport);
+  } else if (weir_options_over_nccl(options)) {
+    const weir_tcp_options meeting = meeting_of(session);
+    status = weir_transport_nccl(&session->transport, &meeting, strcmp(name, "nccl+tcp") == 0);
   } else if (strcmp(name, "shm") == 0) {
     status = over_shm(session, &session->transport);
   } else {
-    status = over_tcp(session, &session->transport);
+    const weir_tcp_options meeting = meeting_of(session);
+    status = weir_transport_tcp_open(&session->transport, &meeting);
   }
   session->has_secret = session->secret_bytes > 0;
   session->key = weir_key_of_job(session->secret, session->secret_bytes, options->job_id);

@@ -52,28 +52,45 @@ static weir_status check_device(const weir_options *options) {
   return WEIR_OK;
 }
 
-static bool over_tcp(const weir_options *options) {
-  return strcmp(options->transport, "tcp") == 0 ||
-         (weir_options_share(options) && !weir_options_over_mpi(options));
+/* Each transport, what it is made of, and what its rendezvous is. */
+enum { OVER_TCP = 1, OVER_MPI = 2, OVER_NCCL = 4, SHARES = 8 };
+static const struct {
+  const char *name, *rendezvous;
+  int parts;
+} transports[] = {{"tcp", "\"HOST:PORT\" of rank 0", OVER_TCP},
+                  {"mixed", "\"HOST:PORT\" of rank 0", OVER_TCP | SHARES},
+                  {"auto", "\"HOST:PORT\" of rank 0", OVER_TCP | SHARES},
+                  {"shm", "a group name", 0},
+                  {"inproc", "a group name", 0},
+                  {"nccl", "\"HOST:PORT\" of rank 0", OVER_NCCL},
+                  {"nccl+tcp", "\"HOST:PORT\" of rank 0", OVER_NCCL | OVER_TCP},
+                  {"shm+nccl", "\"HOST:PORT\" of rank 0", OVER_NCCL | SHARES},
+                  {"mpi", NULL, OVER_MPI},
+                  {"shm+mpi", NULL, OVER_MPI | SHARES}};
+#define TRANSPORTS (sizeof transports / sizeof *transports)
+
+static size_t find_transport(const char *name) {
+  size_t i = 0;
+  while (i < TRANSPORTS && strcmp(name, transports[i].name) != 0) i++;
+  return i;
 }
 
-bool weir_options_over_mpi(const weir_options *options) {
-  return strcmp(options->transport, "mpi") == 0 || strcmp(options->transport, "shm+mpi") == 0;
+static bool made_of(const weir_options *options, int part) {
+  const size_t i = find_transport(options->transport);
+  return i < TRANSPORTS && (transports[i].parts & part) != 0;
 }
 
-bool weir_options_share(const weir_options *options) {
-  static const char *const sharing[] = {"mixed", "auto", "shm+mpi"};
-  for (size_t i = 0; i < sizeof sharing / sizeof *sharing; i++)
-    if (strcmp(options->transport, sharing[i]) == 0) return true;
-  return false;
-}
+bool weir_options_over_tcp(const weir_options *options) { return made_of(options, OVER_TCP); }
+bool weir_options_over_mpi(const weir_options *options) { return made_of(options, OVER_MPI); }
+bool weir_options_over_nccl(const weir_options *options) { return made_of(options, OVER_NCCL); }
+bool weir_options_share(const weir_options *options) { return made_of(options, SHARES); }
 
 static weir_status check_max_ranks(const weir_options *options) {
   if (options->max_ranks == 0) return WEIR_OK;
   if (options->max_ranks < options->world_size)
     return weir_fail(WEIR_E_INVALID, "max_ranks is %d; it must be 0, or at least world_size, %d",
                      options->max_ranks, options->world_size);
-  if (!over_tcp(options))
+  if (!weir_options_over_tcp(options) || weir_options_over_nccl(options))
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "transport \"%s\" takes in no ranks once it has started, as max_ranks asks; "
                      "tcp does",
@@ -99,7 +116,7 @@ static weir_status check_listener(const weir_options *options) {
   if (options->listener == 0) return WEIR_OK;
   if (options->rank != 0)
     return weir_fail(WEIR_E_INVALID, "rank %d has a listener; only rank 0 listens", options->rank);
-  if (!over_tcp(options))
+  if (!weir_options_over_tcp(options))
     return weir_fail(WEIR_E_INVALID, "a listener is of no use to transport \"%s\"",
                      options->transport);
   if (getsockopt(options->listener, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || !listens)
@@ -108,17 +125,6 @@ static weir_status check_listener(const weir_options *options) {
   return WEIR_OK;
 }
 
-static const struct {
-  const char *name, *rendezvous;
-} transports[] = {{"tcp", "\"HOST:PORT\" of rank 0"},
-                  {"mixed", "\"HOST:PORT\" of rank 0"},
-                  {"auto", "\"HOST:PORT\" of rank 0"},
-                  {"shm", "a group name"},
-                  {"inproc", "a group name"},
-                  {"nccl", "\"HOST:PORT\" of rank 0"},
-                  {"mpi", NULL},
-                  {"shm+mpi", NULL}};
-
 weir_status weir_options_check(const weir_options *options) {
   if (options->world_size < 1)
     return weir_fail(WEIR_E_INVALID, "world_size is %d; at least 1 is needed", options->world_size);
@@ -126,19 +132,14 @@ weir_status weir_options_check(const weir_options *options) {
     return weir_fail(WEIR_E_INVALID, "rank is %d; it must be in 0..%d", options->rank,
                      options->world_size - 1);
   const char *transport = options->transport != NULL ? options->transport : "(null)";
-  const char *place = NULL;
-  bool known = false;
-  for (size_t i = 0; i < sizeof transports / sizeof *transports; i++)
-    if (strcmp(transport, transports[i].name) == 0) {
-      known = true;
-      place = transports[i].rendezvous;
-    }
-  if (!known)
+  const size_t known = find_transport(transport);
+  if (known == TRANSPORTS)
     return weir_fail(WEIR_E_INVALID,
                      "transport is \"%s\"; \"tcp\", \"mixed\", \"shm\", \"auto\", \"mpi\", "
-                     "\"shm+mpi\", \"nccl\" "
+                     "\"shm+mpi\", \"nccl\", \"nccl+tcp\", \"shm+nccl\" "
                      "and \"inproc\" are known",
                      transport);
+  const char *place = transports[known].rendezvous;
   const bool met = options->rendezvous != NULL && options->rendezvous[0] != 0;
   if (options->world_size > 1 && place != NULL && !met)
     return weir_fail(WEIR_E_INVALID, "%d ranks need a rendezvous (%s)", options->world_size, place);

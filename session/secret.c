@@ -32,10 +32,6 @@ static weir_status read_tls(const char *text, const char *whence, bool *off) {
   return weir_fail(WEIR_E_INVALID, "%s is \"%s\"; \"auto\" and \"off\" are known", whence, text);
 }
 
-static bool goes_over_tcp(const weir_options *options) {
-  return strcmp(options->transport, "tcp") == 0 || weir_options_share(options);
-}
-
 /* Beside the secret, which lets ranks in before they shake hands. */
 static weir_status find_certificate(weir_session *session, const weir_options *options) {
   static const char *const names[] = {"tls_certificate (WEIR_TLS_CERT)", "tls_key (WEIR_TLS_KEY)",
@@ -53,11 +49,13 @@ static weir_status find_certificate(weir_session *session, const weir_options *o
   if (there == 0 || session->plain) return WEIR_OK;
   const bool meant = asked[0] != NULL || asked[1] != NULL || asked[2] != NULL;
   /* The environment's are for what goes over TCP, as its secret is. */
-  if (!goes_over_tcp(options) && !meant && strcmp(options->transport, "nccl") != 0) return WEIR_OK;
-  if (!goes_over_tcp(options))
+  const bool over_tcp = weir_options_over_tcp(options);
+  if (!over_tcp && !meant && !weir_options_over_nccl(options)) return WEIR_OK;
+  if (!over_tcp)
     return weir_fail(
         WEIR_E_INVALID,
-        "certificates are of no use to transport \"%s\": tcp, mixed and auto take them",
+        "certificates are of no use to transport \"%s\": tcp, mixed, auto and nccl+tcp "
+        "take them",
         options->transport);
   if (there < 3)
     return weir_fail(WEIR_E_INVALID,

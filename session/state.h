@@ -188,8 +188,12 @@ weir_status weir_session_check(const weir_session *session);
 /* The options of a caller, whose header may be older, as this library has them. */
 weir_status weir_options_take(weir_options *current, const weir_options *callers);
 weir_status weir_options_check(const weir_options *options);
+/* Does TCP carry messages between its machines? */
+bool weir_options_over_tcp(const weir_options *options);
 /* Is its group an MPI job? */
 bool weir_options_over_mpi(const weir_options *options);
+/* Does NCCL carry some of its messages? */
+bool weir_options_over_nccl(const weir_options *options);
 /* Do its ranks share memory where they share a machine, and can? */
 bool weir_options_share(const weir_options *options);
 

@@ -1,6 +1,7 @@
 /* Inside of the NCCL transport.
  *
  * nccl.c          life: a group over an existing group over TCP, its end, and its survivors
+ * nccl_form.c     how NCCL's communicators come about, and who is in which
  * nccl_library.c  NCCL and CUDA, loaded when they are first needed
  * nccl_memory.c   device memory, and copies to and from it
  * nccl_transfer.c messages and NCCL's own all-reduce
@@ -8,7 +9,18 @@
  *
  * Every message is announced over TCP, where tags and lengths are checked and whoever is dead or
  * silent is found; short ones come along with that, long ones follow through NCCL on a stream of
- * the transport's own.  So NCCL only carries what both ends agree on. */
+ * the transport's own.  So NCCL only carries what both ends agree on.
+ *
+ * Between which ranks NCCL carries messages is one rule, nct_carries: between those of its
+ * communicator that do not share memory.  All other messages are the group's over TCP, as they are,
+ * and for them a buffer lies in the host's memory.  By this rule there are three transports:
+ *
+ * nccl      one communicator of all ranks
+ * nccl+tcp  one for each machine (nct_options.inside): between machines NCCL then needs neither a
+ *           route nor a port, and a rank that is alone on its machine needs no device.  No
+ *           communicator knows all ranks, so there is no all-reduce of NCCL's own
+ * shm+nccl  one of all ranks, as any two of different machines exchange messages, and `native` is
+ *           the sum of all; the group over TCP shares memory inside of machines (take_memory) */
 #ifndef WEIR_TRANSPORTS_NCCL_H
 #define WEIR_TRANSPORTS_NCCL_H
 
@@ -61,15 +73,25 @@ weir_status nct_load(const nct_library **out);
 /* The same from files of these names (tests); *out is filled in. */
 weir_status nct_load_from(nct_library *out, const char *nccl, const char *cudart);
 
+typedef struct nct_options {
+  const nct_library *lib; /* NULL: those of this machine */
+  bool inside;            /* NCCL among the ranks of a machine alone; the same on all ranks */
+  uint64_t machine;       /* equal on ranks that share one */
+  double timeout_s;
+} nct_options;
+
 typedef struct nct {
   weir_transport base;
+  weir_transport_ops ops; /* those of base, once some of its ranks share memory */
+  nct_options options;
   const nct_library *lib;
   tcp *control;    /* owned */
+  int *place;      /* of each rank in this rank's communicator; -1: it is not in there */
+  int members;     /* ranks in there; less than 2: there is none */
   ncclComm_t comm; /* NULL: not formed, or aborted */
   cudaStream_t stream;
   bool has_stream;
-  int device;
-  double timeout_s;
+  int device, devices;   /* the transport's own, of so many that there are */
   unsigned char *memory; /* on the device; grows only */
   size_t capacity;
   unsigned char *words; /* messages over TCP, and the lists of them; grows only */
@@ -77,10 +99,16 @@ typedef struct nct {
 } nct;
 
 /* A group of the ranks of `control`, a TCP transport, which it owns from the call on, even when it
- * fails.  Collective. */
-weir_status nct_create(weir_transport **out, const nct_library *lib, weir_transport *control,
-                       double timeout_s);
+ * fails; *out is `control` itself where NCCL would carry nothing.  Collective. */
+weir_status nct_create(weir_transport **out, weir_transport *control, const nct_options *options);
 weir_status nct_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
+
+/* Find out who is in which communicator, and form this rank's.  *any: some rank is in one. */
+weir_status nct_form(nct *self, bool *any);
+/* Do messages to and from that rank go through NCCL? */
+static inline bool nct_carries(const nct *self, int peer) {
+  return self->place[peer] >= 0 && !weir_memory_reaches(&self->control->shared, peer);
+}
 
 /* --- device and memory ---------------------------------------------------------------------- */
 

@@ -20,7 +20,7 @@ typedef struct transfer {
   /* In the transport's words. */
   weir_send *say;            /* sends */
   weir_recv *hear;           /* recvs */
-  unsigned char **out, **in; /* per message: where it lies on the device; NULL: it came along */
+  unsigned char **out, **in; /* per message: where it lies on the device; NULL: NCCL has no part */
 } transfer;
 
 static weir_status blame(nct *self, int peer, weir_status status) {
@@ -47,18 +47,24 @@ static weir_status lay_out(transfer *x) {
   x->out = (unsigned char **)(void *)(x->hear + x->recvs);
   x->in = x->out + x->sends;
   at += lists;
-  for (size_t i = 0; i < x->sends; i++, at += word) {
+  for (size_t i = 0; i < x->sends; i++) {
     const weir_send *s = &x->send[i];
+    x->say[i] = *s;
+    x->out[i] = NULL;
+    if (!nct_carries(x->self, s->peer)) continue;
     const bool along = is_short(x->self, s->data, s->bytes);
     const nct_word w = {htole32(NCT_MAGIC), htole32(along ? 0 : 1), htole64(s->bytes)};
     memcpy(at, &w, sizeof w);
     if (along && s->bytes > 0) memcpy(at + sizeof w, s->data, s->bytes);
     x->say[i] = (weir_send){s->peer, at, sizeof w + (along ? s->bytes : 0), s->hop};
-    x->out[i] = NULL;
+    at += word;
   }
-  for (size_t i = 0; i < x->recvs; i++, at += word) {
-    x->hear[i] = (weir_recv){x->recv[i].peer, at, word, x->recv[i].hop, 0};
+  for (size_t i = 0; i < x->recvs; i++) {
+    x->hear[i] = x->recv[i];
     x->in[i] = NULL;
+    if (!nct_carries(x->self, x->recv[i].peer)) continue;
+    x->hear[i] = (weir_recv){x->recv[i].peer, at, word, x->recv[i].hop, 0};
+    at += word;
   }
   return WEIR_OK;
 }
@@ -80,6 +86,8 @@ static weir_status take_words(transfer *x) {
   for (size_t i = 0; i < x->recvs; i++) {
     const weir_recv *heard = &x->hear[i];
     nct_word w = {0};
+    x->recv[i].bytes = heard->bytes;
+    if (!nct_carries(x->self, heard->peer)) continue;
     if (heard->bytes >= sizeof w) memcpy(&w, heard->data, sizeof w);
     const uint64_t length = le64toh(w.length);
     const uint32_t follows = le32toh(w.follows);
@@ -108,7 +116,8 @@ static weir_status take_words(transfer *x) {
 /* --- long messages ---------------------------------------------------------------------------- */
 
 static bool is_long(const transfer *x, size_t i) {
-  return x->say[i].bytes == sizeof(nct_word) && x->send[i].bytes > 0;
+  return nct_carries(x->self, x->send[i].peer) && x->say[i].bytes == sizeof(nct_word) &&
+         x->send[i].bytes > 0;
 }
 
 /* Where on the device each long message lies; *longs: how many there are. */
@@ -151,12 +160,12 @@ static weir_status queue(transfer *x) {
   ncclResult_t result = lib->group_start();
   for (size_t i = 0; i < x->sends && result == ncclSuccess; i++)
     if (x->out[i] != NULL)
-      result = lib->send(x->out[i], x->send[i].bytes, ncclUint8, x->send[i].peer, self->comm,
-                         self->stream);
+      result = lib->send(x->out[i], x->send[i].bytes, ncclUint8, self->place[x->send[i].peer],
+                         self->comm, self->stream);
   for (size_t i = 0; i < x->recvs && result == ncclSuccess; i++)
     if (x->in[i] != NULL)
-      result = lib->recv(x->in[i], x->recv[i].bytes, ncclUint8, x->recv[i].peer, self->comm,
-                         self->stream);
+      result = lib->recv(x->in[i], x->recv[i].bytes, ncclUint8, self->place[x->recv[i].peer],
+                         self->comm, self->stream);
   const ncclResult_t ended =
       lib->group_end(); /* whatever came before: the group must not stay open */
   return nct_result(self, result == ncclSuccess ? ended : result, "to carry messages");
@@ -189,10 +198,50 @@ static weir_status carry(transfer *x) {
   return status == WEIR_OK ? collect(x, peer) : status;
 }
 
+/* What the group over TCP has moved is this transport's; the newest of its arrivals, which are of
+ * messages that went there whole, are too. */
+static weir_status over_control(nct *self, const weir_tag *tag, const weir_send *send, size_t sends,
+                                weir_recv *recv, size_t recvs, double deadline_s) {
+  weir_transport *control = &self->control->base;
+  const uint64_t before = control->bytes_sent;
+  const uint32_t kept = sizeof control->flow / sizeof *control->flow, flows = control->flows;
+  const weir_status status =
+      control->ops->transfer(control, tag, send, sends, recv, recvs, deadline_s);
+  self->base.bytes_sent += control->bytes_sent - before;
+  uint32_t fresh = control->flows - flows;
+  if (fresh > kept) fresh = kept;
+  for (uint32_t i = control->flows - fresh; i != control->flows; i++)
+    weir_flow_record(&self->base, control->flow[i % kept]);
+  return status;
+}
+
+/* One behind the other: announcements with what goes over TCP or through memory, and NCCL. */
+static weir_status with_nccl(transfer *x) {
+  nct *self = x->self;
+  int held = 0;
+  weir_status status = nct_enter(self, &held);
+  if (status != WEIR_OK) return status;
+  status = lay_out(x);
+  if (status == WEIR_OK)
+    status = over_control(self, x->tag, x->say, x->sends, x->hear, x->recvs, x->deadline_s);
+  if (status == WEIR_OK) status = take_words(x);
+  if (status == WEIR_OK) status = carry(x);
+  nct_leave(self, held);
+  for (size_t i = 0; status == WEIR_OK && i < x->sends; i++)
+    if (x->out[i] != NULL) self->base.bytes_sent += x->send[i].bytes;
+  return status;
+}
+
+static bool needs_nccl(const transfer *x) {
+  bool any = false;
+  for (size_t i = 0; i < x->sends; i++) any = any || nct_carries(x->self, x->send[i].peer);
+  for (size_t i = 0; i < x->recvs; i++) any = any || nct_carries(x->self, x->recv[i].peer);
+  return any;
+}
+
 weir_status nct_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
                          size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
   nct *self = (nct *)t;
-  weir_transport *control = &self->control->base;
   transfer x = {.self = self,
                 .tag = tag,
                 .send = send,
@@ -200,23 +249,12 @@ weir_status nct_transfer(weir_transport *t, const weir_tag *tag, const weir_send
                 .recv = recv,
                 .recvs = recvs,
                 .deadline_s = deadline_s};
-  int held = 0;
   weir_status status = weir_messages_check(t, send, sends, recv, recvs);
-  if (status == WEIR_OK) status = nct_enter(self, &held);
   if (status != WEIR_OK) return status;
-  const uint64_t before = control->bytes_sent;
-  status = lay_out(&x);
-  if (status == WEIR_OK)
-    status = control->ops->transfer(control, tag, x.say, sends, x.hear, recvs, deadline_s);
-  if (status == WEIR_OK) status = take_words(&x);
-  if (status == WEIR_OK) status = carry(&x);
-  nct_leave(self, held);
+  status = needs_nccl(&x) ? with_nccl(&x)
+                          : over_control(self, tag, send, sends, recv, recvs, deadline_s);
   /* The others count on this rank's messages: whatever failed here, the group is over. */
-  if (status != WEIR_OK) return blame(self, t->rank, status);
-  t->bytes_sent += control->bytes_sent - before;
-  for (size_t i = 0; i < sends; i++)
-    if (x.out[i] != NULL) t->bytes_sent += send[i].bytes;
-  return WEIR_OK;
+  return status == WEIR_OK ? WEIR_OK : blame(self, t->rank, status);
 }
 
 /* --- NCCL's own all-reduce -------------------------------------------------------------------- */

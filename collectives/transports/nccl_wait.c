@@ -31,12 +31,13 @@ weir_status nct_result(nct *self, ncclResult_t result, const char *doing) {
   return status;
 }
 
-/* A rank whose connection is closed; -1 when there is none. */
+/* A rank of the communicator whose connection is closed; -1 when there is none.  Others owe NCCL
+ * nothing, and may be through. */
 static int find_closed(const nct *self) {
   const tcp *control = self->control;
   for (int r = 0; r < self->base.size; r++) {
     struct pollfd look = {.fd = control->peer[r].fd, .events = POLLRDHUP};
-    if (look.fd >= 0 && poll(&look, 1, 0) == 1 &&
+    if (self->place[r] >= 0 && look.fd >= 0 && poll(&look, 1, 0) == 1 &&
         (look.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0)
       return r;
   }

@@ -373,6 +373,8 @@ Test(certificates, options_and_the_environment) {
   options.secret = SECRET_TEXT;
   options.transport = "inproc";
   session_refuses(&options, WEIR_E_INVALID, "of no use to transport \"inproc\"");
+  options.transport = "shm+mpi";
+  session_refuses(&options, WEIR_E_INVALID, "of no use to transport \"shm+mpi\"");
   options.tls = "off";
   session_has(&options, false);
   /* The environment's are for what goes over TCP. */
@@ -385,8 +387,15 @@ Test(certificates, options_and_the_environment) {
   session_has(&options, true);
   options.transport = "inproc";
   session_has(&options, false);
+  options.transport = "shm+mpi";
+  session_has(&options, false);
+  /* Ranks of these meet over TCP, and might be thought safe. */
   options.transport = "nccl";
   session_refuses(&options, WEIR_E_INVALID, "of no use to transport \"nccl\"");
+  options.transport = "shm+nccl";
+  session_refuses(&options, WEIR_E_INVALID, "of no use to transport \"shm+nccl\"");
+  options.transport = "nccl+tcp"; /* which is TCP wherever a message leaves its machine */
+  session_has(&options, true);
   (void)unsetenv("WEIR_TLS_CERT");
   (void)unsetenv("WEIR_TLS_KEY");
   (void)unsetenv("WEIR_TLS_CA");

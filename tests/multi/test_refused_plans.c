@@ -70,9 +70,9 @@ static void check(int ranks, request q) { group_well(ranks, body, &q, q.plan); }
 /* Threads have no library with an all-reduce below them. */
 Test(refused_plans, native_without_a_library) {
   check(3, (request){"none:1:native", NULL,
-                     "collective native needs transport shm, mpi, shm+mpi or nccl"});
+                     "collective native needs transport shm, mpi, shm+mpi, nccl or shm+nccl"});
   check(1, (request){"powersgd:1:native", NULL,
-                     "collective native needs transport shm, mpi, shm+mpi or nccl"});
+                     "collective native needs transport shm, mpi, shm+mpi, nccl or shm+nccl"});
 }
 
 Test(refused_plans, hitopk_on_one_machine) {

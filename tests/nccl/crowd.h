@@ -17,7 +17,9 @@
 #include "engine/engine.h"
 #include "mock.h"
 
+#ifndef MOST /* ranks */
 #define MOST 5
+#endif
 #define TIMEOUT_S 1.5
 
 typedef struct rank {
@@ -32,6 +34,12 @@ typedef struct rank {
 typedef struct crowd {
   int size;
   char where[64];
+  const int *machine;           /* of each rank; NULL: all share one */
+  bool inside;                  /* NCCL inside of machines alone */
+  bool shares;                  /* memory inside of machines */
+  bool plain;                   /* the group over TCP alone */
+  int streams;                  /* over TCP, between each two ranks; 0: one */
+  double timeout_s;             /* of forming groups; 0: TIMEOUT_S */
   weir_status (*body)(rank *r); /* its status and message are the rank's */
   void (*before)(
       int rank, const mock_controls *mine); /* on the rank's thread, before it joins; may be NULL */
@@ -52,6 +60,22 @@ static inline void load(void) {
   control(&mock);
 }
 
+static inline weir_status share_memory(const rank *r, const int *machine) {
+  return r->crowd->shares ? weir_transport_share(r->t, machine, 20) : WEIR_OK;
+}
+
+/* The group that has met over TCP goes on over what is asked for. */
+static inline weir_status join_nccl(rank *r, weir_transport *control) {
+  const crowd *g = r->crowd;
+  const nct_options options = {.lib = &library,
+                               .inside = g->inside,
+                               .machine = g->machine ? (uint64_t)g->machine[r->rank] : 0,
+                               .timeout_s = g->timeout_s > 0 ? g->timeout_s : TIMEOUT_S};
+  r->t = control;
+  const weir_status status = g->plain ? WEIR_OK : nct_create(&r->t, control, &options);
+  return status == WEIR_OK ? share_memory(r, g->machine) : status;
+}
+
 static inline void *run_rank(void *argument) {
   rank *r = argument;
   crowd *g = r->crowd;
@@ -63,8 +87,14 @@ static inline void *run_rank(void *argument) {
   *mine.devices = 4;
   *mine.fail_init = *mine.fail_groups = 0;
   if (g->before) g->before(r->rank, &mine);
-  r->status = weir_transport_tcp(&control, g->where, NULL, 77, r->rank, g->size, 20);
-  if (r->status == WEIR_OK) r->status = nct_create(&r->t, &library, control, TIMEOUT_S);
+  const weir_tcp_options meeting = {.rendezvous = g->where,
+                                    .job_id = 77,
+                                    .rank = r->rank,
+                                    .size = g->size,
+                                    .streams = g->streams,
+                                    .timeout_s = 20};
+  r->status = weir_transport_tcp_open(&control, &meeting);
+  if (r->status == WEIR_OK) r->status = join_nccl(r, control);
   pthread_barrier_wait(&g->barrier);
   const double begin = weir_now_s();
   if (r->status == WEIR_OK) r->status = g->body(r);
@@ -77,9 +107,6 @@ static inline void *run_rank(void *argument) {
 
 static inline void run(crowd *g, int size, weir_status (*body)(rank *)) {
   pthread_t thread[MOST];
-  void (*before)(int, const mock_controls *) = g->before;
-  memset(g, 0, sizeof *g);
-  g->before = before;
   g->size = size;
   g->body = body;
   snprintf(g->where, sizeof g->where, "127.0.0.1:%d", free_port());
@@ -98,13 +125,28 @@ static inline void all_well(const crowd *g) {
 }
 
 /* Joining, too. */
-static inline void run_well(int size, weir_status (*body)(rank *)) {
-  crowd g = {.before = NULL};
+static inline void run_well_as(crowd *g, int size, weir_status (*body)(rank *)) {
   const size_t before = mock.living(), waited = mock.would_block();
-  run(&g, size, body);
-  all_well(&g);
+  run(g, size, body);
+  all_well(g);
   cr_assert_eq(mock.living(), before, "something was not given back");
   cr_assert_eq(mock.would_block(), waited, "a call would have waited for NCCL");
+}
+
+static inline void run_well(int size, weir_status (*body)(rank *)) {
+  crowd g = {.before = NULL};
+  run_well_as(&g, size, body);
+}
+
+/* A process ends: its kernel closes what it had.  What is left of it here can still be destroyed. */
+static inline void vanish(tcp *control) {
+  const int size = control->base.size;
+  for (int p = 0; p < size; p++)
+    if (p != control->base.rank) (void)shutdown(control->peer[p].fd, SHUT_RDWR);
+  tcp_answerer_stop(control);
+  control->ended = (weir_end){WEIR_E_PEER, control->base.rank, control->base.rank};
+  (void)close(control->listener);
+  control->listener = -1;
 }
 
 static inline weir_status differs(const char *what, int from, size_t n) {

@@ -65,12 +65,7 @@ static weir_status announce_only(rank *r) {
 static weir_status gone_body(rank *r) {
   if (r->rank == 2) {
     const weir_status status = announce_only(r);
-    for (int p = 0; p < r->size; p++) /* its kernel closes what it had */
-      if (p != r->rank) (void)shutdown(((nct *)r->t)->control->peer[p].fd, SHUT_RDWR);
-    tcp_answerer_stop(((nct *)r->t)->control);
-    ((nct *)r->t)->control->ended = (weir_end){WEIR_E_PEER, 2, 2};
-    (void)close(((nct *)r->t)->control->listener);
-    ((nct *)r->t)->control->listener = -1;
+    vanish(((nct *)r->t)->control);
     return status;
   }
   const weir_status lost = sum_native(r, 5);
