@@ -30,10 +30,10 @@ const weir_round_form weir_round_adaptive = {.steps = WEIR_ROUND_STEPS,
                                              .holds_lagging = 0.4};
 #define UNDER_SGD(of_steps, of_losses)                                                        \
   {                                                                                           \
-    .steps = of_steps, .losses = of_losses, .by_debt = true, .hold = 0.92, .fall = 0.92,      \
+    .steps = of_steps, .losses = of_losses, .by_debt = true, .hold = 0.965, .fall = 0.985,    \
     .scatter = 0.05, .known = 16.0, .rounding = {.progress = 1.0, .error = 0.05},             \
     .lagging = {.progress = 0.95, .error = 0.1}, .asked = 12.0, .failed = 0.0, .doubt = 0.25, \
-    .holds = 0.9, .holds_lagging = 0.9, .holds_debt = 2.0                                     \
+    .holds = 0.9, .holds_lagging = 0.9, .holds_debt = 15.0                                    \
   }
 const weir_round_form weir_round_sgd = UNDER_SGD(36, 32);
 const weir_round_form weir_round_sgd_long = UNDER_SGD(WEIR_ROUND_STEPS, 64);

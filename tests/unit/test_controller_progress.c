@@ -218,16 +218,21 @@ Test(progress, a_debt_under_sgd_by_hand) {
   const weir_judgement j = weir_progress_judge(&evidence, sgd, &sgd->lagging);
   cr_assert_float_eq(j.mean, 0.947217, 1e-5, "%g", j.mean);
   cr_assert_float_eq(j.low, 0.947217 - 0.026880, 1e-5, "%g", j.low);
-  cr_assert_eq(j.verdict, WEIR_VERDICT_HOLDS);              /* above 0.92 by an error */
-  for (size_t i = 0; i < 3; i++) evidence.sample[i] -= 0.1; /* 15 % behind */
-  cr_assert_eq(weir_progress_judge(&evidence, sgd, &sgd->lagging).verdict, WEIR_VERDICT_FALLS);
+  cr_assert_eq(j.verdict, WEIR_VERDICT_FALLS); /* below 0.985 by an error */
+  /* 2.3 % behind: 0.975, which is neither 0.965 and an error nor 0.985 less one.  0.3 %: 0.9936. */
+  static const weir_verdict verdicts[] = {WEIR_VERDICT_MORE, WEIR_VERDICT_HOLDS};
+  static const double more[] = {0.03, 0.02};
+  for (size_t k = 0; k < 2; k++) {
+    for (size_t i = 0; i < 3; i++) evidence.sample[i] += more[k];
+    cr_assert_eq(weir_progress_judge(&evidence, sgd, &sgd->lagging).verdict, verdicts[k]);
+  }
 }
 
 /* Arms that hold back a share of the loss with a time constant of 12 steps; trainings that drift apart by
  * so much of the loss a step, and batches that tell of the gap with an error. */
 Test(progress, false_alarms_and_power_under_sgd) {
   enum { RUNS = 2000, DEBTS = 8 };
-  static const double debt[DEBTS] = {0, 0.03, 0.06, 0.1, 0.12, 0.15, 0.2, 0.3};
+  static const double debt[DEBTS] = {0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3};
   static const double drift[] = {0.001, 0.002, 0.004}, noise[] = {0.005, 0.02, 0.04};
   const weir_slope slope = {.level = 2.5, .per_step = 0.001};
   for (size_t c = 0; c < 3; c++) {
@@ -251,8 +256,9 @@ Test(progress, false_alarms_and_power_under_sgd) {
       fprintf(stderr, " %g: %.3f", debt[i], taken[i] / RUNS);
     }
     fputc('\n', stderr);
-    cr_assert_geq(taken[0], 0.95 * RUNS);
-    cr_assert_leq(taken[3], 0.06 * RUNS);
-    cr_assert_leq(taken[5], 0.002 * RUNS);
+    cr_assert_geq(taken[0], 0.55 * RUNS);
+    cr_assert_leq(taken[4], 0.15 * RUNS);
+    cr_assert_leq(taken[5], 0.04 * RUNS);
+    cr_assert_leq(taken[6], 0.002 * RUNS);
   }
 }

@@ -389,7 +389,7 @@ Test(rounds, four_bits_wait_for_the_training_to_settle) {
 Test(rounds, under_sgd_a_short_training_tries_early) {
   world w = good, adaptive = good;
   w.update_rule = "sgd";
-  w.owes = adaptive.owes = 0.03;
+  w.owes = adaptive.owes = 0.005;
   w = train("measured", w, 1000);
   adaptive = train("measured", adaptive, 1000);
   cr_assert_gt(w.unsafe_steps, 700u, "%d steps", (int)w.unsafe_steps);
@@ -398,10 +398,11 @@ Test(rounds, under_sgd_a_short_training_tries_early) {
   cr_assert(weir_plan_safe(&w.plan)); /* the last steps */
 }
 
-Test(rounds, under_sgd_what_falls_far_behind_never_comes_into_force) {
+/* 5 % of the loss, as low rank owes on trainings that end 1 % and more above fp32 under it. */
+Test(rounds, under_sgd_what_falls_behind_never_comes_into_force) {
   world w = good;
   w.update_rule = "sgd";
-  w.owes = 0.4;
+  w.owes = 0.05;
   w = train("measured", w, 2000);
   cr_assert_gt(w.trial_steps, 0u);
   cr_assert_eq(w.unsafe_steps, 0u);
