@@ -54,6 +54,7 @@ static void nct_destroy(weir_transport *t) {
     if (self->has_stream) (void)self->lib->stream_destroy(self->stream);
     nct_leave(self, held);
   }
+  nct_tuner_close(self); /* after the communicator, whose code may lie there */
   if (self->control) self->control->base.ops->destroy(&self->control->base);
   free(self->words);
   free(self);
@@ -67,6 +68,8 @@ static const weir_transport_ops nct_ops = {
     .abort = nct_abort,
     .destroy = nct_destroy,
     .allreduce = nct_allreduce,
+    .allreduce_told = nct_allreduce_told,
+    .tells = nct_tells,
     .shrink = nct_shrink,
 };
 
@@ -173,7 +176,9 @@ static weir_status form(nct *self, weir_status ready) {
   if (status == WEIR_OK) {
     status = nct_enter(self, &held);
     if (status == WEIR_OK) status = open_device(self);
+    nct_tuner_before(self);
     if (status == WEIR_OK) status = init(self, &all[0].id, sharing, deadline_s);
+    if (status == WEIR_OK) status = nct_tuner_find(self, deadline_s);
     if (status != WEIR_OK) nct_end(self, self->base.rank);
     nct_leave(self, held);
   }

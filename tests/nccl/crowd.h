@@ -26,13 +26,16 @@ typedef struct rank {
   weir_transport *t; /* NULL when joining failed */
   weir_status status;
   char why[400];
-  double seconds; /* since all had joined */
+  double seconds;     /* since all had joined */
+  mock_controls mock; /* its thread's */
+  nct_library library;
 } rank;
 
 typedef struct crowd {
   int size;
   char where[64];
   weir_status (*body)(rank *r); /* its status and message are the rank's */
+  const char *tuner[MOST];      /* each rank's plugin; NULL: as the environment has it */
   void (*before)(
       int rank, const mock_controls *mine); /* on the rank's thread, before it joins; may be NULL */
   pthread_barrier_t barrier;
@@ -56,15 +59,16 @@ static inline void *run_rank(void *argument) {
   rank *r = argument;
   crowd *g = r->crowd;
   weir_transport *control = NULL;
-  mock_controls mine;
   void (*controls)(mock_controls *) = NULL;
   *(void **)&controls = dlsym(dlopen(WEIR_MOCK_NCCL, RTLD_NOW), "mock_control");
-  controls(&mine); /* this thread's */
-  *mine.devices = 4;
-  *mine.fail_init = *mine.fail_groups = 0;
-  if (g->before) g->before(r->rank, &mine);
+  controls(&r->mock);
+  *r->mock.devices = 4;
+  *r->mock.fail_init = *r->mock.fail_groups = 0;
+  r->library = library;
+  r->library.tuner = *r->mock.tuner = g->tuner[r->rank];
+  if (g->before) g->before(r->rank, &r->mock);
   r->status = weir_transport_tcp(&control, g->where, NULL, 77, r->rank, g->size, 20);
-  if (r->status == WEIR_OK) r->status = nct_create(&r->t, &library, control, TIMEOUT_S);
+  if (r->status == WEIR_OK) r->status = nct_create(&r->t, &r->library, control, TIMEOUT_S);
   pthread_barrier_wait(&g->barrier);
   const double begin = weir_now_s();
   if (r->status == WEIR_OK) r->status = g->body(r);
@@ -77,9 +81,9 @@ static inline void *run_rank(void *argument) {
 
 static inline void run(crowd *g, int size, weir_status (*body)(rank *)) {
   pthread_t thread[MOST];
-  void (*before)(int, const mock_controls *) = g->before;
-  memset(g, 0, sizeof *g);
-  g->before = before;
+  const crowd asked = *g;
+  *g = (crowd){.before = asked.before};
+  memcpy(g->tuner, asked.tuner, sizeof g->tuner);
   g->size = size;
   g->body = body;
   snprintf(g->where, sizeof g->where, "127.0.0.1:%d", free_port());
@@ -97,9 +101,20 @@ static inline void all_well(const crowd *g) {
     cr_assert_eq(g->ranks[r].status, WEIR_OK, "rank %d: %s", r, g->ranks[r].why);
 }
 
+/* Ranks are threads here, whose communicators come at once: so each has a copy of the plugin for itself,
+ * as processes have. */
+static inline void give_tuners(crowd *g) {
+  static char file[MOST][sizeof WEIR_TUNER_COPIES + 16];
+  for (int r = 0; r < MOST; r++) {
+    snprintf(file[r], sizeof file[r], "%s/tuner-%d.so", WEIR_TUNER_COPIES, r);
+    g->tuner[r] = file[r];
+  }
+}
+
 /* Joining, too. */
 static inline void run_well(int size, weir_status (*body)(rank *)) {
   crowd g = {.before = NULL};
+  give_tuners(&g);
   const size_t before = mock.living(), waited = mock.would_block();
   run(&g, size, body);
   all_well(&g);
