@@ -398,3 +398,54 @@ Test(network, median_and_slowest_link) {
   cr_assert_eq(network.bandwidth, 90.0);
   cr_assert_eq(network.risen, 1);
 }
+
+static weir_plan plan_of_arm(const weir_decision *d, size_t arm) { return d->candidate[arm].plan; }
+
+/* Where NCCL can be told, rings and trees of fp32 are its own, at what they take it; rounded ones and those of two
+ * levels are Weir's.  4 workers, 4 MB, 1 ms, 10 GB/s, and processors that take 1 ns for a byte they add up. */
+Test(decide, nccls_ring_and_tree) {
+  static const char *const own[] = {"none:1:dense-ring", "none:1:dense-tree", "bf16:1:dense-ring",
+                                    "bf16:1:dense-tree"},
+                           *const told[] = {"none:1:native-ring", "none:1:native-tree",
+                                            "bf16:1:dense-ring", "bf16:1:dense-tree"};
+  static weir_decision d;
+  weir_decision_input in = input_at(1e-3, 1e10);
+  in.processors.sum_s = in.processors.sums_s = 1e-9;
+  for (in.told = 0; in.told < 2; in.told++) {
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+    for (size_t a = 0; a < 4; a++) {
+      const weir_plan due = plan_of(in.told ? told[a] : own[a]), got = plan_of_arm(&d, a);
+      cr_assert(weir_same_plan(&got, &due), "arm %zu, told %d", a, (int)in.told);
+      cr_assert_eq(weir_arm_of(&due), a); /* what is learnt of it is learnt of the arm */
+      cr_assert(weir_plan_safe(&due));
+    }
+  }
+  /* 6 ms + 1.5 * 0.4 and 4 ms + 2 * 0.4; a binomial tree takes 4 + 4 * 0.4 + 8 for sums. */
+  cr_assert_float_eq(d.candidate[0].comm_s, 6.6e-3, 1e-9);
+  cr_assert_float_eq(d.candidate[1].comm_s, 4.8e-3, 1e-9);
+  const weir_plan tree = plan_of("none:1:native-tree");
+  cr_assert(weir_same_plan(&d.choice.plan, &tree));
+}
+
+/* ART-Ring and ART-Tree as the paper ran them, by NCCL; chosen by the same rows as ever.  8 workers, 40 ms for the
+ * values: AG 3 alpha + 560, ART-Ring 17 alpha + 190, ART-Tree 9 alpha + 360. */
+Test(decide, the_papers_ring_and_tree_are_nccls) {
+  static const struct {
+    double latency, seconds;
+    const char *own, *told;
+  } rows[] = {{1e-3, 0.207, "star:0.1:art-ring", "star:0.1:art-native-ring"},
+              {28e-3, 0.612, "star:0.1:art-tree", "star:0.1:art-native-tree"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    weir_decision_input in = input_at(rows[i].latency, 1e7);
+    weir_candidate c, now;
+    in.policy = WEIR_POLICY_PAPER;
+    in.workers = 8;
+    weir_paper_candidate(&in, 0.1, &c);
+    in.told = 1;
+    weir_paper_candidate(&in, 0.1, &now);
+    const weir_plan own = plan_of(rows[i].own), told = plan_of(rows[i].told);
+    cr_assert(weir_same_plan(&c.plan, &own) && weir_same_plan(&now.plan, &told), "row %zu", i);
+    cr_assert_float_eq(c.comm_s, rows[i].seconds, 1e-9);
+    cr_assert_eq(now.comm_s, c.comm_s);
+  }
+}
