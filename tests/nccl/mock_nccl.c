@@ -1,6 +1,4 @@
 /* NCCL's part: communicators, messages, sums, and the plugin that is asked about them. */
-#include <dlfcn.h>
-
 #include "mock_state.h"
 
 static world *worlds;
@@ -82,41 +80,6 @@ bool mock_move(operation *op) {
   return op->kind == ALL_REDUCE ? move_sum(op) : move_messages(op);
 }
 
-/* --- the tuner -------------------------------------------------------------------------------- */
-
-static void open_tuner(struct ncclComm *comm, int ranks) {
-  const char *file = mock_tuner ? mock_tuner : getenv("NCCL_TUNER_PLUGIN");
-  comm->plugin = file ? dlopen(file, RTLD_NOW | RTLD_LOCAL) : NULL;
-  if (comm->plugin) comm->tuner = dlsym(comm->plugin, "ncclTunerPlugin_v5");
-  if (comm->tuner)
-    (void)comm->tuner->init(&comm->context, 0x1234, (size_t)ranks, (size_t)ranks, NULL, NULL, NULL);
-}
-
-static void close_tuner(struct ncclComm *comm) {
-  if (comm->tuner) (void)comm->tuner->finalize(comm->context);
-  if (comm->plugin) (void)dlclose(comm->plugin);
-}
-
-/* The smallest cost that is not negative, as NCCL decides. */
-static int choose(const struct ncclComm *comm, size_t bytes) {
-  float cost[NCCL_ALGORITHMS][NCCL_PROTOCOLS];
-  int best = MOCK_OWN, channels = 0;
-  for (int a = 0; a < NCCL_ALGORITHMS; a++)
-    for (int p = 0; p < NCCL_PROTOCOLS; p++)
-      cost[a][p] = a == MOCK_OWN ? 30.0f : a <= NCCL_RING && p != NCCL_LL128 ? 40.0f : -1.0f;
-  if (comm->tuner)
-    (void)comm->tuner->get(comm->context, NCCL_FUNCTION_ALLREDUCE, bytes, 1, (float **)(void *)cost,
-                           NCCL_ALGORITHMS, NCCL_PROTOCOLS, 0, &channels);
-  float least = cost[MOCK_OWN][0];
-  for (int a = 0; a < NCCL_ALGORITHMS; a++)
-    for (int p = 0; p < NCCL_PROTOCOLS; p++)
-      if (cost[a][p] >= 0.0f && cost[a][p] < least) {
-        least = cost[a][p];
-        best = a;
-      }
-  return best;
-}
-
 /* --- NCCL ------------------------------------------------------------------------------------- */
 
 const char *ncclGetErrorString(ncclResult_t result) {
@@ -147,7 +110,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
   if (config->blocking != 0 || ranks > RANKS || rank < 0 || rank >= ranks)
     return ncclInvalidArgument;
   struct ncclComm *comm = calloc(1, sizeof *comm);
-  open_tuner(comm, ranks);
+  comm->tuner = mock_open_tuner(mock_tuner, ranks);
   pthread_mutex_lock(&mock_lock);
   comm->world = find_world(&id, ranks);
   comm->world->joined += mock_fail_init == 0;
@@ -192,7 +155,7 @@ static void leave(struct ncclComm *comm) {
     free(w);
   }
   mock_alive--;
-  close_tuner(comm);
+  mock_close_tuner(&comm->tuner);
   free(comm);
 }
 
@@ -284,7 +247,7 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
                     .to = to,
                     .bytes = count,
                     .turn = comm->turn++,
-                    .algorithm = choose(comm, count * sizeof(float))};
+                    .algorithm = mock_choose(&comm->tuner, count * sizeof(float))};
   if (mock_sums < MOCK_RAN) mock_ran[mock_sums] = op->algorithm;
   mock_sums++;
   open_stream = stream;

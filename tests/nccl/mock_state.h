@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "mock.h"
-#include "nccl/interface.h"
+#include "mock_ask.h"
 
 #define RANKS 16
 
@@ -66,8 +66,7 @@ struct ncclComm {
   unsigned turn;
   ncclResult_t state, fault;
   bool starting;
-  void *plugin, *context; /* its tuner; NULL: none */
-  const nccl_tuner_v5 *tuner;
+  mock_tuner_use tuner;
 };
 
 /* All that threads share is under this lock. */
