@@ -179,6 +179,28 @@ Test(nccl_told, survivors_are_told_anew) {
   cr_assert_eq(mock.living(), before);
 }
 
+/* The last of a group's ranks has no NCCL below it, and goes on under the plan. */
+static weir_status alone_body(rank *r) {
+  const float asked[2] = {3, -5};
+  float x[2] = {3, -5};
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);
+  if (status == WEIR_OK && weir_comm_told(comm))
+    status = weir_fail(WEIR_E_INTERNAL, "one rank has an NCCL to tell");
+  if (status == WEIR_OK)
+    status =
+        weir_allreduces[WEIR_ALLREDUCE_NATIVE_TREE].run(comm, x, 2, WEIR_VALUE_FP32, NULL, NULL);
+  weir_comm_free(comm);
+  if (status == WEIR_OK && memcmp(x, asked, sizeof x) != 0)
+    status = weir_fail(WEIR_E_INTERNAL, "a sum of one rank is another");
+  return status;
+}
+
+Test(nccl_told, a_group_of_one_sums_nothing) {
+  load();
+  run_well(1, alone_body);
+}
+
 /* --- groups that cannot be switched ------------------------------------------------------------ */
 
 /* Is a plan refused at once, by all ranks, while NCCL's own choice goes on? */
