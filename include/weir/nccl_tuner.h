@@ -1,7 +1,9 @@
 /* libweir-nccl-tuner.so: NCCL's ring and tree all-reduce, switched from call to call.
  *
- * Run with NCCL_TUNER_PLUGIN=/path/to/libweir-nccl-tuner.so and without NCCL_ALGO.  NCCL then loads
- * the plugin into the process.  A trainer reaches these functions by dlopen(..., RTLD_NOLOAD) and
+ * Run with NCCL_TUNER_PLUGIN=/path/to/libweir-nccl-tuner.so and without NCCL_ALGO; `weir train --transport
+ * nccl` does so by itself.  NCCL then loads the plugin into the process.  Sessions over transport nccl switch
+ * their own communicator by their plans (native-ring, native-tree), which is nobody else's to
+ * switch.  A trainer reaches these functions by dlopen(..., RTLD_NOLOAD) and
  * dlsym(), or by linking the library.  Until a rule is given, NCCL chooses as it would without the
  * plugin.
  *
