@@ -69,12 +69,14 @@ typedef struct nct_tuner {
   void *library; /* held */
   size_t (*communicators)(void);
   uint64_t (*asked)(size_t communicator);
+  uint64_t (*not_offered)(size_t communicator);
   weir_nccl_answer (*change)(size_t communicator, const weir_nccl_rule *rule);
   size_t before;           /* communicators of this process before the group's */
   size_t communicator;     /* the group's */
   weir_nccl_choice choice; /* in force, from all-reduce `from` on */
   uint64_t from;
   bool due;      /* NCCL has not run that one yet */
+  bool said;     /* that NCCL does not offer what a plan names */
   bool tells;    /* all ranks can switch */
   char why[256]; /* they cannot */
 } nct_tuner;
@@ -165,7 +167,7 @@ void nct_tuner_close(nct *self);
 weir_status nct_tells(const weir_transport *t);
 /* The next all-reduce, which all ranks have agreed on, runs so. */
 weir_status nct_tuner_switch(nct *self, weir_nccl_choice choice);
-/* It has run: was the tuner asked? */
+/* It has run: was the tuner asked, and did NCCL do as it says?  If not the latter, the log says so once. */
 weir_status nct_tuner_check(nct *self);
 
 #endif

@@ -39,8 +39,10 @@ void nct_tuner_before(nct *self) {
 static bool find_functions(nct_tuner *tuner) {
   *(void **)&tuner->communicators = dlsym(tuner->library, "weir_nccl_tuner_communicators");
   *(void **)&tuner->asked = dlsym(tuner->library, "weir_nccl_tuner_asked");
+  *(void **)&tuner->not_offered = dlsym(tuner->library, "weir_nccl_tuner_not_offered");
   *(void **)&tuner->change = dlsym(tuner->library, "weir_nccl_tuner_switch");
-  return tuner->communicators != NULL && tuner->asked != NULL && tuner->change != NULL;
+  return tuner->communicators != NULL && tuner->asked != NULL && tuner->not_offered != NULL &&
+         tuner->change != NULL;
 }
 
 /* What keeps this rank from telling NCCL; NULL: nothing.  Which communicator is the group's is known
@@ -147,6 +149,11 @@ weir_status nct_tuner_check(nct *self) {
   nct_tuner *tuner = &self->tuner;
   const bool due = tuner->due;
   tuner->due = false;
+  if (!tuner->said && tuner->tells && tuner->not_offered(tuner->communicator) > 0) {
+    tuner->said = true;
+    weir_log(WEIR_LOG_WARN, "NCCL does not offer its %s here, and chooses for itself",
+             tuner->choice == WEIR_NCCL_RING ? "ring" : "tree");
+  }
   if (!due || tuner->asked(tuner->communicator) > tuner->from) return WEIR_OK;
   return weir_fail(WEIR_E_STATE, "NCCL has summed without asking its tuner by which algorithm");
 }

@@ -51,6 +51,8 @@ typedef enum weir_nccl_answer {
 size_t weir_nccl_tuner_communicators(void);
 /* How many all-reduces NCCL has asked for so far; 0 when there is no such communicator. */
 uint64_t weir_nccl_tuner_asked(size_t communicator);
+/* How many of these NCCL chose for itself, as it did not offer the algorithm that the rule in force names. */
+uint64_t weir_nccl_tuner_not_offered(size_t communicator);
 /* Set a communicator's next rule. */
 weir_nccl_answer weir_nccl_tuner_switch(size_t communicator, const weir_nccl_rule *rule);
 /* Set the rule that communicators created after this call begin with, from their first all-reduce;

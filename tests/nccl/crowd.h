@@ -104,7 +104,7 @@ static inline void all_well(const crowd *g) {
 /* Ranks are threads here, whose communicators come at once: so each has a copy of the plugin for itself,
  * as processes have. */
 static inline void give_tuners(crowd *g) {
-  static char file[MOST][sizeof WEIR_TUNER_COPIES + 16];
+  static char file[MOST][sizeof WEIR_TUNER_COPIES + 32];
   for (int r = 0; r < MOST; r++) {
     snprintf(file[r], sizeof file[r], "%s/tuner-%d.so", WEIR_TUNER_COPIES, r);
     g->tuner[r] = file[r];

@@ -17,6 +17,7 @@ typedef struct mock_controls {
   int *fail_init;     /* an ncclResult_t that its next communicator comes to; 0: none */
   int *fail_groups;   /* its communicators come to this instead of carrying anything; 0: none */
   const char **tuner; /* its communicators' plugin; NULL: the one that NCCL_TUNER_PLUGIN names */
+  int *lacks;         /* an algorithm that is not on offer; -1: none */
   int *ran;           /* by what each of its all-reduces ran: MOCK_TREE, MOCK_RING, MOCK_OWN */
   size_t *sums;       /* how many; MOCK_RAN of them are told */
   /* Of all threads, since the library was loaded. */

@@ -29,13 +29,16 @@ static inline void mock_close_tuner(const mock_tuner_use *use) {
   if (use->plugin) (void)dlclose(use->plugin);
 }
 
-/* The algorithm of an all-reduce: that of the smallest cost which is not negative, as NCCL decides. */
-static inline int mock_choose(const mock_tuner_use *use, size_t bytes) {
+/* The algorithm of an all-reduce, of which this one is not on offer: that of the smallest cost which is not negative, as NCCL decides. */
+static inline int mock_choose(const mock_tuner_use *use, int lacks, size_t bytes) {
   float cost[NCCL_ALGORITHMS][NCCL_PROTOCOLS];
   int best = MOCK_OWN, channels = 0;
   for (int a = 0; a < NCCL_ALGORITHMS; a++)
     for (int p = 0; p < NCCL_PROTOCOLS; p++)
-      cost[a][p] = a == MOCK_OWN ? 30.0f : a <= NCCL_RING && p != NCCL_LL128 ? 40.0f : -1.0f;
+      cost[a][p] = a == lacks                          ? -1.0f
+                   : a == MOCK_OWN                     ? 30.0f
+                   : a <= NCCL_RING && p != NCCL_LL128 ? 40.0f
+                                                       : -1.0f;
   if (use->functions)
     (void)use->functions->get(use->context, NCCL_FUNCTION_ALLREDUCE, bytes, 1,
                               (float **)(void *)cost, NCCL_ALGORITHMS, NCCL_PROTOCOLS, 0,

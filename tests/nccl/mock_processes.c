@@ -219,7 +219,7 @@ static ncclResult_t sum_piece(struct ncclComm *comm, const float *from, float *t
 
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
                            ncclRedOp_t how, ncclComm_t comm, cudaStream_t stream) {
-  const int algorithm = mock_choose(&comm->tuner, count * sizeof(float));
+  const int algorithm = mock_choose(&comm->tuner, -1, count * sizeof(float));
   ncclResult_t result = ncclSuccess;
   (void)stream;
   if (type != ncclFloat32 || how != ncclSum) return ncclInvalidArgument;

@@ -74,6 +74,7 @@ extern pthread_mutex_t mock_lock;
 extern size_t mock_alive; /* memory, streams, communicators */
 extern size_t mock_carried_bytes;
 extern _Thread_local int mock_fail_init, mock_fail_groups, mock_ran[MOCK_RAN];
+extern _Thread_local int mock_lacks;
 extern _Thread_local const char *mock_tuner;
 extern _Thread_local size_t mock_sums;
 

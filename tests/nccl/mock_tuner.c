@@ -55,6 +55,10 @@ EXPORTED uint64_t weir_nccl_tuner_asked(size_t communicator) {
   (void)communicator;
   return asked;
 }
+EXPORTED uint64_t weir_nccl_tuner_not_offered(size_t communicator) {
+  (void)communicator;
+  return 0;
+}
 EXPORTED weir_nccl_answer weir_nccl_tuner_switch(size_t communicator, const weir_nccl_rule *rule) {
   (void)communicator;
   (void)rule;

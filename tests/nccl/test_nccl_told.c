@@ -1,5 +1,7 @@
 /* NCCL's ring and tree as plans name them: the plugin switches a group's communicator at the same
  * all-reduce on all ranks; groups that cannot be switched, and what goes wrong. */
+#include <weir/inside.h>
+
 #include "../multi/script.h"
 #include "crowd.h"
 
@@ -290,6 +292,39 @@ Test(nccl_told, several_communicators_at_once) {
                   "not known") != NULL;
   }
   cr_assert_geq(say, 2); /* the last one to come sees no other */
+}
+
+/* --- what NCCL does not offer ------------------------------------------------------------------ */
+
+static void no_tree(int r, const mock_controls *mine) {
+  (void)r;
+  *mine->lacks = MOCK_TREE;
+}
+
+static weir_status untaken_body(rank *r) {
+  static const int due[] = {MOCK_OWN, MOCK_RING, MOCK_OWN};
+  weir_status status = sum_told(r, WEIR_TOLD_TREE, 5);
+  if (status == WEIR_OK) status = sum_told(r, WEIR_TOLD_RING, 6);
+  if (status == WEIR_OK) status = sum_told(r, WEIR_TOLD_TREE, 7);
+  return status == WEIR_OK ? check_ran(r, 0, due, 3) : status;
+}
+
+static void count_lines(void *user, const weir_log_line *line) {
+  const char said[] = "NCCL does not offer its tree here, and chooses for itself";
+  *(int *)user += line->level == WEIR_LOG_WARN && strcmp(line->text, said) == 0;
+}
+
+/* It sums all the same, and every rank says so once. */
+Test(nccl_told, an_algorithm_that_is_not_on_offer_is_said) {
+  int lines = 0;
+  crowd g = {.before = no_tree};
+  load();
+  give_tuners(&g);
+  weir_log_set(count_lines, &lines);
+  run(&g, 3, untaken_body);
+  weir_log_set(NULL, NULL);
+  all_well(&g);
+  cr_assert_eq(lines, 3, "%d lines", lines);
 }
 
 /* --- answers ---------------------------------------------------------------------------------- */
