@@ -113,18 +113,19 @@ weir_status nct_tells(const weir_transport *t) {
                    self->tuner.why);
 }
 
+/* The group is over, as after any failure of NCCL's: the others sum already, or wait to. */
 static weir_status refused(weir_nccl_answer answer, uint64_t number) {
   const unsigned long long n = number;
   switch (answer) {
     case WEIR_NCCL_TAKEN: return WEIR_OK;
     case WEIR_NCCL_BUSY:
-      return weir_fail(WEIR_E_STATE,
+      return weir_fail(WEIR_E_PEER,
                        "NCCL's tuner has a rule that is not in force yet before all-reduce %llu: "
                        "something else than Weir switches this group's communicator",
                        n);
     case WEIR_NCCL_LATE:
       return weir_fail(
-          WEIR_E_STATE,
+          WEIR_E_PEER,
           "NCCL has asked for all-reduce %llu before its algorithm was told: something "
           "else than Weir sums over this group's communicator",
           n);
@@ -155,5 +156,5 @@ weir_status nct_tuner_check(nct *self) {
              tuner->choice == WEIR_NCCL_RING ? "ring" : "tree");
   }
   if (!due || tuner->asked(tuner->communicator) > tuner->from) return WEIR_OK;
-  return weir_fail(WEIR_E_STATE, "NCCL has summed without asking its tuner by which algorithm");
+  return weir_fail(WEIR_E_PEER, "NCCL has summed without asking its tuner by which algorithm");
 }

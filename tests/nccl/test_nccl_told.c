@@ -378,12 +378,12 @@ static void check_answer(void (*before)(int, const mock_controls *), weir_status
 }
 
 Test(nccl_told, a_rule_that_is_not_in_force_yet) {
-  check_answer(rank_1_is_busy, WEIR_E_STATE,
+  check_answer(rank_1_is_busy, WEIR_E_PEER,
                "NCCL's tuner has a rule that is not in force yet before all-reduce 0: something "
                "else than Weir switches this group's communicator");
 }
 Test(nccl_told, a_rule_that_comes_too_late) {
-  check_answer(rank_1_is_late, WEIR_E_STATE,
+  check_answer(rank_1_is_late, WEIR_E_PEER,
                "NCCL has asked for all-reduce 0 before its algorithm was told: something else than "
                "Weir sums over this group's communicator");
 }
@@ -392,7 +392,7 @@ Test(nccl_told, a_communicator_that_is_not_known) {
                "NCCL's tuner does not know this group's communicator");
 }
 Test(nccl_told, a_tuner_that_is_not_asked) {
-  check_answer(rank_1_is_not_asked, WEIR_E_STATE,
+  check_answer(rank_1_is_not_asked, WEIR_E_PEER,
                "NCCL has summed without asking its tuner by which algorithm");
 }
 Test(nccl_told, a_communicator_of_which_the_tuner_hears_nothing) {
