@@ -10,20 +10,22 @@
 #define SUMS                                                                          \
   (BIT(RING) | BIT(TREE) | BIT(HALVING) | BIT(DOUBLE_TREE) | BIT(TORUS) | BIT(STAR) | \
    BIT(DOUBLING) | BIT(DIRECT))
+/* NCCL's own all-reduce, told how. */
+#define TOLD (BIT(NATIVE_RING) | BIT(NATIVE_TREE))
 #define GATHERS (BIT(BRUCK) | BIT(RING) | BIT(DOUBLING) | BIT(DIRECT))
 #define LEVELS (BIT(RING) | BIT(TREE) | BIT(HALVING) | BIT(DOUBLE_TREE))
 #define INSIDE (BIT(RING) | BIT(PAIRWISE))
 
 const weir_scheme_row weir_schemes[WEIR_SCHEME_COUNT] = {
-    [WEIR_SCHEME_DENSE] = {"dense", SUMS | BIT(NATIVE), LEVELS, INSIDE, 0, SUMS,
+    [WEIR_SCHEME_DENSE] = {"dense", SUMS | TOLD | BIT(NATIVE), LEVELS, INSIDE, 0, SUMS,
                            WEIR_ALGORITHM_RING},
     [WEIR_SCHEME_GATHER] = {"ag", GATHERS, 0, 0, 0, GATHERS, WEIR_ALGORITHM_BRUCK},
-    [WEIR_SCHEME_SHARED] = {"art", SUMS, LEVELS, INSIDE, BIT(CHAIN) | BIT(DIRECT), SUMS,
+    [WEIR_SCHEME_SHARED] = {"art", SUMS | TOLD, LEVELS, INSIDE, BIT(CHAIN) | BIT(DIRECT), SUMS,
                             WEIR_ALGORITHM_RING},
     [WEIR_SCHEME_COMPRESSED] = {"compressed", BIT(SRA) | BIT(RING) | BIT(TREE), BIT(SRA), BIT(RING),
                                 0, BIT(SRA), WEIR_ALGORITHM_SRA},
     [WEIR_SCHEME_HITOPK] = {"hitopk", 0, 0, 0, 0, 0, WEIR_ALGORITHM_ANY},
-    [WEIR_SCHEME_LOW_RANK] = {"dense", SUMS | BIT(NATIVE), LEVELS, INSIDE, 0, SUMS,
+    [WEIR_SCHEME_LOW_RANK] = {"dense", SUMS | TOLD | BIT(NATIVE), LEVELS, INSIDE, 0, SUMS,
                               WEIR_ALGORITHM_RING},
     [WEIR_SCHEME_PATH] = {"path", 0, 0, 0, 0, 0, WEIR_ALGORITHM_ANY},
 };
@@ -43,13 +45,18 @@ static const char *const names[WEIR_ALGORITHM_COUNT] = {
     [WEIR_ALGORITHM_SRA] = "sra",
     [WEIR_ALGORITHM_CHAIN] = "chain",
     [WEIR_ALGORITHM_PAIRWISE] = "pairwise",
+    [WEIR_ALGORITHM_NATIVE_RING] = "native-ring",
+    [WEIR_ALGORITHM_NATIVE_TREE] = "native-tree",
 };
 
 /* Collectives that are known by a name of their own. */
 static const struct {
   const char *alias, *name;
-} aliases[] = {
-    {"native", "dense-native"}, {"sra", "compressed-sra"}, {"hier-sra", "compressed-hier-sra"}};
+} aliases[] = {{"native", "dense-native"},
+               {"native-ring", "dense-native-ring"},
+               {"native-tree", "dense-native-tree"},
+               {"sra", "compressed-sra"},
+               {"hier-sra", "compressed-hier-sra"}};
 enum { ALIASES = sizeof aliases / sizeof *aliases };
 
 bool weir_algorithm_in(uint32_t set, uint32_t algorithm) {
@@ -64,6 +71,27 @@ uint32_t weir_algorithm_find(const char *name) {
   uint32_t found = WEIR_ALGORITHM_COUNT - 1;
   while (found > WEIR_ALGORITHM_ANY && strcmp(names[found], name) != 0) found--;
   return found;
+}
+
+/* Of a path, the algorithm is its tasks. */
+bool weir_sums_as_told(const weir_plan *plan) {
+  return plan->scheme != WEIR_SCHEME_PATH && weir_algorithm_in(TOLD, plan->algorithm);
+}
+
+uint8_t weir_algorithm_told(uint8_t algorithm) {
+  return algorithm == WEIR_ALGORITHM_RING   ? WEIR_ALGORITHM_NATIVE_RING
+         : algorithm == WEIR_ALGORITHM_TREE ? WEIR_ALGORITHM_NATIVE_TREE
+                                            : algorithm;
+}
+
+uint8_t weir_algorithm_own(uint8_t algorithm) {
+  return algorithm == WEIR_ALGORITHM_NATIVE_RING   ? WEIR_ALGORITHM_RING
+         : algorithm == WEIR_ALGORITHM_NATIVE_TREE ? WEIR_ALGORITHM_TREE
+                                                   : algorithm;
+}
+
+bool weir_sums_natively(const weir_plan *plan) {
+  return plan->scheme != WEIR_SCHEME_PATH && weir_algorithm_in(TOLD | BIT(NATIVE), plan->algorithm);
 }
 
 uint32_t weir_inside_usual(uint32_t algorithm) {

@@ -27,6 +27,13 @@ const char *weir_algorithm_name(uint32_t algorithm);
 /* WEIR_ALGORITHM_ANY when there is none of that name. */
 uint32_t weir_algorithm_find(const char *name);
 
+/* Is it summed by the transport, or by the library below it, which adds fp32 and keeps no rounding? */
+bool weir_sums_natively(const weir_plan *plan);
+/* Of these, by an algorithm that the library is told: NCCL's ring or tree. */
+bool weir_sums_as_told(const weir_plan *plan);
+/* NCCL's ring or tree in place of Weir's; others as they are.  And back. */
+uint8_t weir_algorithm_told(uint8_t algorithm);
+uint8_t weir_algorithm_own(uint8_t algorithm);
 /* Do scheme, algorithm, inside and broadcast fit together? */
 bool weir_collective_legal(const weir_plan *plan);
 /* "dense-ring": sets the plan's scheme and algorithms, of a codec of low rank where it is one.

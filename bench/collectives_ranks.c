@@ -203,8 +203,9 @@ static gboolean start(contender *c, const bench_plan *p, const char *path, int n
 
 static gboolean has_row(const contender *c, const bench_plan *p, guint32 row) {
   if (!p->algorithm[row] || !weir_bench_row_name(p->kind, row)) return FALSE;
-  const gboolean native = p->kind == BENCH_ALLREDUCE && row == WEIR_ALLREDUCE_NATIVE;
-  return !native || ((c->setting == BENCH_SHM || over_mpi(c)) && p->format == WEIR_VALUE_FP32);
+  if (p->kind != BENCH_ALLREDUCE || row < WEIR_ALLREDUCE_NATIVE) return TRUE;
+  return row == WEIR_ALLREDUCE_NATIVE && /* NCCL, which is told others, is not among these */
+         ((c->setting == BENCH_SHM || over_mpi(c)) && p->format == WEIR_VALUE_FP32);
 }
 
 static void prepare(contender *c, const char *name, int setting) {

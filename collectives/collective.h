@@ -88,10 +88,16 @@ enum {
    * where weir_comm_native() says that there is one; fp32 only.  Same bits on all ranks and from
    * run to run; below MPI as far as that library keeps them. */
   WEIR_ALLREDUCE_NATIVE = WEIR_ALLREDUCE_COUNT,
+  /* The same by the algorithm that the library is told, where weir_comm_told() says that it can be. */
+  WEIR_ALLREDUCE_NATIVE_RING,
+  WEIR_ALLREDUCE_NATIVE_TREE,
   WEIR_ALLREDUCE_ROWS
 };
 extern const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS];
 bool weir_comm_native(const weir_comm *comm);
+bool weir_comm_told(const weir_comm *comm);
+/* Has the group what the row needs?  WEIR_E_UNSUPPORTED: no, and the last error says what is missing. */
+weir_status weir_comm_runs(const weir_comm *comm, const weir_allreduce *row);
 const weir_allreduce *weir_allreduce_find(
     const char *name); /* NULL when there is none of that name */
 

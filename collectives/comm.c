@@ -29,8 +29,12 @@ const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS] = {
      weir_allreduce_doubling},
     {WEIR_ALLREDUCE_DIRECT, "direct", "everything from everybody to everybody at once: 1 hop",
      weir_allreduce_direct},
-    {WEIR_ALLREDUCE_NATIVE, "native", "the transport's own: in shared memory, or MPI's",
+    {WEIR_ALLREDUCE_NATIVE, "native", "the transport's own: in shared memory, MPI's or NCCL's",
      weir_allreduce_native},
+    {WEIR_ALLREDUCE_NATIVE_RING, "native-ring", "NCCL's ring, 2(N-1) hops of n/N",
+     weir_allreduce_native_ring},
+    {WEIR_ALLREDUCE_NATIVE_TREE, "native-tree", "NCCL's double binary tree, 2 ceil(log2 N) hops",
+     weir_allreduce_native_tree},
 };
 
 const weir_allreduce *weir_allreduce_find(const char *name) {

@@ -91,6 +91,12 @@ weir_status weir_allreduce_direct(weir_comm *comm, float *x, size_t n, weir_valu
                                   float *error, weir_headers *headers);
 weir_status weir_allreduce_native(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                   float *error, weir_headers *headers);
+weir_status weir_allreduce_native_ring(weir_comm *comm, float *x, size_t n,
+                                       weir_value_format format, float *error,
+                                       weir_headers *headers);
+weir_status weir_allreduce_native_tree(weir_comm *comm, float *x, size_t n,
+                                       weir_value_format format, float *error,
+                                       weir_headers *headers);
 
 /* WEIR_E_INVALID unless root is a rank; or unless a block fits its stride. */
 weir_status weir_comm_root(const weir_comm *comm, int root);

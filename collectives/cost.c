@@ -107,6 +107,12 @@ static weir_cost_terms native(int n, double bytes) {
   return n < 4 || bytes < 65536.0 ? tree(n, bytes) : halving(n, bytes);
 }
 
+/* NCCL's two trees carry half of the bytes each, up and down again, in small pieces: every rank sends
+ * them about twice, as around the ring, and only hops differ. */
+static weir_cost_terms native_tree(int n, double bytes) {
+  return (weir_cost_terms){2.0 * rounds(n), 2.0 * bytes, 0.0};
+}
+
 weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
   if (n <= 1) return (weir_cost_terms){0.0, 0.0, 0.0};
   switch (algorithm) {
@@ -119,6 +125,8 @@ weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
     case WEIR_ALLREDUCE_DOUBLING: return doubling(n, bytes);
     case WEIR_ALLREDUCE_DIRECT: return direct(n, bytes);
     case WEIR_ALLREDUCE_NATIVE: return native(n, bytes);
+    case WEIR_ALLREDUCE_NATIVE_RING: return ring(n, bytes);
+    case WEIR_ALLREDUCE_NATIVE_TREE: return native_tree(n, bytes);
     default: return (weir_cost_terms){INFINITY, INFINITY, 0.0};
   }
 }

@@ -35,12 +35,12 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
  * matrix, for want of their shape. */
 size_t weir_cost_kept(const weir_plan *plan, size_t elements);
 
-/* How many ranks on how many machines (weir_comm_hosts), and whether gradients of some of them are
- * on a device. */
+/* How many ranks on how many machines (weir_comm_hosts), and whether the library below is told by which
+ * algorithm to sum (weir_comm_told). */
 typedef struct weir_group_shape {
   int ranks;
   int hosts;
-  bool devices;
+  bool told;
 } weir_group_shape;
 /* The same where ranks may share machines: what crosses links between machines, those inside
  * counting as nothing beside them.  With one machine its own links count. */

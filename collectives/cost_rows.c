@@ -107,6 +107,20 @@ static weir_cost_terms terms_of(weir_kind kind, uint32_t row, int n, const weir_
   }
 }
 
+/* What NCCL's ring or tree takes: hops between machines, or, on one machine, all; devices add up, and
+ * messages are none of the processors'. */
+static weir_cost told(uint32_t row, weir_group_shape shape, double bytes) {
+  weir_cost cost = {.duplex = true};
+  *(shape.hosts > 1 ? &cost.outer : &cost.inner) =
+      weir_cost_allreduce(row, shape.hosts > 1 ? shape.hosts : shape.ranks, bytes);
+  return cost;
+}
+
+static bool is_told(weir_kind kind, uint32_t row) {
+  return kind == WEIR_KIND_ALLREDUCE &&
+         (row == WEIR_ALLREDUCE_NATIVE_RING || row == WEIR_ALLREDUCE_NATIVE_TREE);
+}
+
 /* The ranks of a machine share its link.  Around a ring of neighbours one of them uses it at a
  * time; in any other flat pattern they all may at once. */
 static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
@@ -142,8 +156,7 @@ weir_cost weir_cost_hier(const weir_hier_choice *choice, weir_group_shape shape,
   if (shape.ranks <= 1 || shape.hosts < 1) return (weir_cost){.messages = 0};
   const int n = (shape.ranks + shape.hosts - 1) / shape.hosts;
   const double share = bytes / n;
-  const weir_group_shape inside = {n, 1, shape.devices},
-                         across = {shape.hosts, shape.hosts, shape.devices};
+  const weir_group_shape inside = {n, 1, false}, across = {shape.hosts, shape.hosts, false};
   weir_cost cost = {.messages = 0};
   if (n > 1) {
     cost =
@@ -174,6 +187,7 @@ weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, co
   if (shape.ranks <= 1 || shape.hosts < 1) return nothing;
   static const weir_hier_choice rings = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_RING,
                                          WEIR_ALLGATHER_RING};
+  if (is_told(kind, row)) return told(row, shape, bytes);
   if (is_aligned(kind, row, shape)) return weir_cost_hier(&rings, shape, link, bytes);
   return flat(kind, row, shape, link, bytes);
 }

@@ -54,15 +54,20 @@ static bool next_broadcast(weir_plan *plan) {
   return false;
 }
 
+/* May it be chosen in such a group?  NCCL's ring and tree where it can be told, and nothing is rounded. */
+static bool is_choice(const weir_plan *plan, weir_group_shape shape) {
+  const bool machines = shape.hosts > 1 && shape.hosts < shape.ranks;
+  if (weir_sums_as_told(plan)) return shape.told && !weir_sums_rounded(plan);
+  return weir_algorithm_in(weir_schemes[plan->scheme].choice, plan->algorithm) &&
+         (plan->inside == 0 || machines);
+}
+
 /* The next one that may be chosen in such a group, from WEIR_ALGORITHM_ANY on; false: there is none
  * left.  What goes on inside of machines is the usual. */
 static bool next_choice(weir_plan *plan, weir_group_shape shape) {
-  const weir_scheme_row *row = &weir_schemes[plan->scheme];
-  const bool machines = shape.hosts > 1 && shape.hosts < shape.ranks;
   if (next_broadcast(plan)) return true;
   while (weir_algorithm_next(plan))
-    if (weir_algorithm_in(row->choice, plan->algorithm) && (plan->inside == 0 || machines))
-      return true;
+    if (is_choice(plan, shape)) return true;
   return false;
 }
 

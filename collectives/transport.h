@@ -60,6 +60,9 @@ typedef struct weir_places {
   void *user;
 } weir_places;
 
+/* What a library that sums by itself can be told to do it by. */
+typedef enum weir_told_algorithm { WEIR_TOLD_RING, WEIR_TOLD_TREE } weir_told_algorithm;
+
 typedef struct weir_transport weir_transport;
 typedef struct weir_machine_memory weir_machine_memory; /* transports/memory.h */
 
@@ -91,6 +94,13 @@ typedef struct weir_transport_ops {
    * deadline as in transfer.  Counts towards bytes_sent what the algorithm sends at the most. */
   weir_status (*allreduce)(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
                            size_t block_bytes, double deadline_s);
+  /* The same by an algorithm that the library below is told for this sum; allreduce then leaves the
+   * choice to the library again.  NULL, with the next: it cannot be told. */
+  weir_status (*allreduce_told)(weir_transport *t, weir_told_algorithm how, const weir_tag *tag,
+                                float *x, size_t n, void *blocks, size_t block_bytes,
+                                double deadline_s);
+  /* Can it be, in this group?  The same on all ranks; WEIR_E_UNSUPPORTED: no, and the last error says why. */
+  weir_status (*tells)(const weir_transport *t);
   /* All-gather of the transport's own, as allreduce; on WEIR_OK all spans are filled in. */
   weir_status (*allgather)(weir_transport *t, const weir_tag *tag, const weir_places *places,
                            void *blocks, size_t block_bytes, double deadline_s);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/schemes.h"
 #include "controller/decide.h"
 #include "engine/engine.h"
 
@@ -84,17 +85,19 @@ const weir_arm *weir_arm_at(size_t a) {
   return &arms[a];
 }
 
-weir_plan weir_arm_plan(const weir_arm *arm, double log_cr) {
-  weir_plan plan = arm->plan;
+weir_plan weir_arm_plan(const weir_decision_input *in, const weir_arm *arm, double log_cr) {
+  weir_plan plan = weir_plan_told(in, &arm->plan);
   if (plan.cr == 0.0) plan.cr = fmin(1.0, exp(log_cr));
   return plan;
 }
+
+/* NCCL's ring and tree are those of the arms, run by another. */
 
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan) {
   const weir_plan *own = &arm->plan;
   return own->codec == plan->codec && own->scheme == plan->scheme && own->wire == plan->wire &&
          (own->algorithm == WEIR_ALGORITHM_ANY ||
-          (own->algorithm == plan->algorithm && own->inside == plan->inside));
+          (own->algorithm == weir_algorithm_own(plan->algorithm) && own->inside == plan->inside));
 }
 
 size_t weir_arm_of(const weir_plan *plan) {

@@ -50,7 +50,7 @@ bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
 /* The first arm takes the least memory, and there is always something to choose. */
 bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = weir_arm_at(a);
-  const weir_plan least = weir_arm_plan(arm, log(weir_model.cr_low));
+  const weir_plan least = weir_arm_plan(in, arm, log(weir_model.cr_low));
   if (a > 0 && !weir_plan_fits(in, &least)) return false;
   const bool machines = in->hosts > 1 && in->hosts < in->workers;
   return !arm->machines || machines;
@@ -69,7 +69,14 @@ bool weir_arm_counts(const weir_decision_input *in, size_t a) {
 
 weir_group_shape weir_input_shape(const weir_decision_input *in) {
   return (weir_group_shape){(int)in->workers, (int)(in->hosts > 0 ? in->hosts : in->workers),
-                            in->devices != 0};
+                            in->told != 0};
+}
+
+weir_plan weir_plan_told(const weir_decision_input *in, const weir_plan *plan) {
+  weir_plan told = *plan;
+  if (in->told == 0 || plan->inside != 0 || weir_sums_rounded(plan)) return told;
+  told.algorithm = weir_algorithm_told(plan->algorithm);
+  return weir_collective_legal(&told) ? told : *plan;
 }
 
 double weir_progress(uint32_t codec, double gain) {
@@ -224,7 +231,7 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_c
 
 static void evaluate_at(const weir_decision_input *in, const weir_arm *arm, double log_cr,
                         weir_candidate *c) {
-  const weir_plan plan = weir_arm_plan(arm, log_cr);
+  const weir_plan plan = weir_arm_plan(in, arm, log_cr);
   weir_evaluate(in, &plan, c);
 }
 

@@ -278,6 +278,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.workers = config->world_size;
   c->loop.hosts = config->hosts;
   c->loop.devices = config->devices;
+  c->loop.told = config->told;
   c->loop.seed = config->seed;
   c->loop.current = first;
   c->loop.open = policy->takes_table || ((policy->takes_plan || policy->takes_stages) &&

@@ -33,6 +33,7 @@ typedef struct weir_controller_config {
   int world_size;
   int hosts;                /* machines the ranks are on (weir_comm_hosts); 0: unknown */
   bool devices;             /* gradients of some rank are on a device (docs/internals/device.md) */
+  bool told;                /* the library below is told how to sum (weir_comm_told) */
   weir_layout layout;       /* copied */
   const size_t *rows;       /* of each of its tensors as a matrix, 1: a vector; NULL: not known */
   const char *const *names; /* of its tensors, for policies that go by them; borrowed */

@@ -125,6 +125,7 @@ typedef struct weir_decision_input {
   uint64_t workers, elements;
   uint64_t hosts;   /* machines the workers are on; 0: unknown, taken as one each */
   uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
+  uint64_t told;    /* not 0: NCCL is told to sum by ring or tree (weir_comm_told) */
   uint32_t risk;    /* weir_risk */
   uint32_t settled; /* not 0: the training is past its beginnings, where 4 bits can do harm */
   uint32_t open;    /* not 0: the policy's plan names no algorithm: the cheapest goes */
@@ -263,8 +264,10 @@ void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
                    weir_candidate *candidate);
 /* Seconds of a whole step. */
 double weir_step_seconds(const weir_decision_input *input, const weir_candidate *candidate);
-/* An arm's plan, at the ratio of that logarithm where the arm has not one of its own. */
-weir_plan weir_arm_plan(const weir_arm *arm, double log_cr);
+/* A ring or tree of fp32 values as NCCL's, where NCCL can be told; other plans as they are. */
+weir_plan weir_plan_told(const weir_decision_input *input, const weir_plan *plan);
+/* An arm's plan in this group, at the ratio of that logarithm where the arm has not one of its own. */
+weir_plan weir_arm_plan(const weir_decision_input *input, const weir_arm *arm, double log_cr);
 /* The ratio with the most progress per second for one arm: a scan of log cr, then
  * golden section. */
 void weir_best_of_arm(const weir_decision_input *input, const weir_arm *arm, weir_candidate *best);

@@ -35,7 +35,8 @@ static void parse_plans(void) {
     if (weir_plan_parse(texts[i], &plans[i]) != WEIR_OK) abort();
 }
 
-/* The cheapest of AG, ART-Ring and ART-Tree by the paper's rows. */
+/* The cheapest of AG, ART-Ring and ART-Tree by the paper's rows, which priced NCCL's ring and tree; where NCCL can be
+ * told, these run. */
 void weir_paper_candidate(const weir_decision_input *in, double cr, weir_candidate *c) {
   static pthread_once_t parsed = PTHREAD_ONCE_INIT;
   (void)pthread_once(&parsed, parse_plans);
@@ -49,7 +50,7 @@ void weir_paper_candidate(const weir_decision_input *in, double cr, weir_candida
                                      1.0 / weir_input_goodput(in), 4.0 * (double)in->elements);
     if (i > 0 && s >= c->comm_s) continue;
     c->comm_s = s;
-    c->plan = plan;
+    c->plan = weir_plan_told(in, &plan);
   }
   c->compress_s = interpolate(in->trial_compress, cr);
   c->gain = interpolate(in->trial_gain, cr);

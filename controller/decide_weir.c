@@ -25,7 +25,7 @@ static choices find_choices(const weir_decision_input *in) {
 
 static double objectives(void *user, const double *x, const uint32_t *category, double *f) {
   const choices *all = user;
-  const weir_plan plan = weir_arm_plan(all->arm[category[0]], x[0]);
+  const weir_plan plan = weir_arm_plan(all->in, all->arm[category[0]], x[0]);
   weir_candidate c;
   weir_evaluate(all->in, &plan, &c);
   f[0] = c.compress_s;
@@ -48,7 +48,7 @@ static weir_status search_front(choices *all, weir_decision *d) {
   const weir_status status = weir_decide_search(&problem, all->in->seed, &front);
   if (status != WEIR_OK) return status;
   for (size_t i = 0; i < front.count && i < WEIR_FRONT_MAX; i++) {
-    const weir_plan plan = weir_arm_plan(all->arm[front.category[i]], front.x[i]);
+    const weir_plan plan = weir_arm_plan(all->in, all->arm[front.category[i]], front.x[i]);
     weir_evaluate(all->in, &plan, &d->front[d->front_size++]);
   }
   weir_moo_front_free(&front);

@@ -74,9 +74,10 @@ static void find_rows(const weir_decision_input *in, const weir_plan *plan,
   weir_plan other = *plan;
   add_row(in, plan, costs, r);
   for (size_t a = 0; a < WEIR_ARMS; a++) {
-    other.scheme = weir_arm_at(a)->plan.scheme;
-    other.algorithm = weir_arm_at(a)->plan.algorithm;
-    other.inside = weir_arm_at(a)->plan.inside;
+    const weir_plan of_arm = weir_arm_plan(in, weir_arm_at(a), 0.0);
+    other.scheme = of_arm.scheme;
+    other.algorithm = of_arm.algorithm;
+    other.inside = of_arm.inside;
     if (weir_arm_counts(in, a) && weir_arm_of(&other) == a && !weir_arm_is(weir_arm_at(a), plan))
       add_row(in, &other, costs, r);
   }

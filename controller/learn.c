@@ -233,8 +233,7 @@ weir_link weir_learn_link(const weir_loop *loop, const weir_network *network) {
 
 double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) {
   const weir_network *network = &seen->heard.network;
-  const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers,
-                                  loop->devices};
+  const weir_group_shape shape = weir_loop_shape(loop);
   const weir_link link = weir_learn_link(loop, network);
   return weir_cost_links(&seen->heard.terms, &link) +
          weir_cost_plan_processors(

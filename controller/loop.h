@@ -128,6 +128,7 @@ struct weir_loop {
   int workers;
   int hosts; /* machines they are on */
   bool devices;
+  bool told;     /* NCCL is told to sum by ring or tree */
   uint32_t risk; /* weir_risk */
   double memory_limit;
   bool curve; /* the gain curve is wanted */

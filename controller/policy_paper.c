@@ -66,6 +66,7 @@ static void direct_candidate(weir_loop *loop, const weir_observation *seen) {
   /* No trial has been measured yet where this asks for the cheapest collective: costs alone. */
   const weir_paper_codecs *codecs = &loop->trials.codecs;
   const weir_decision_input in = {.workers = (uint64_t)loop->workers,
+                                  .told = loop->told,
                                   .elements = loop->elements,
                                   .latency = seen->network.latency,
                                   .bandwidth = seen->network.bandwidth,

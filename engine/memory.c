@@ -103,8 +103,6 @@ static double path_scratch(const weir_plan *plan, const weir_memory_form *form, 
 static double collective_scratch(const weir_plan *plan, uint32_t scheme,
                                  const weir_memory_form *form, size_t n, size_t kept) {
   const weir_plan named = weir_plan_usual(plan);
-  const bool rounded = weir_codecs[plan->codec]->rounds ||
-                       (scheme == WEIR_SCHEME_SHARED && plan->wire >= WEIR_WIRE_AUTO_BF16);
   const double summed = scheme == WEIR_SCHEME_DENSE ? (double)n : (double)kept;
   weir_sum sum;
   if (form->ranks < 2) return 0.0;
@@ -112,7 +110,8 @@ static double collective_scratch(const weir_plan *plan, uint32_t scheme,
   if (scheme == WEIR_SCHEME_PATH) return path_scratch(plan, form, n);
   if (scheme == WEIR_SCHEME_COMPRESSED)
     return plan->inside != 0 ? 4.0 * ceil((double)n * form->hosts / form->ranks) : 0.0;
-  if (scheme == WEIR_SCHEME_GATHER || rounded || !weir_sum_of(&named, &sum)) return 0.0;
+  if (scheme == WEIR_SCHEME_GATHER || weir_sums_rounded(plan) || !weir_sum_of(&named, &sum))
+    return 0.0;
   return levels_scratch(&sum, form, summed);
 }
 

@@ -19,11 +19,8 @@ weir_status weir_scheme_run(weir_bucket *bucket, weir_headers *headers) {
 static weir_status find_sum(weir_bucket *bucket, const weir_plan *plan) {
   if (!weir_sum_of(plan, &bucket->sum))
     return weir_fail(WEIR_E_INTERNAL, "%s is no all-reduce", weir_algorithm_name(plan->algorithm));
-  if (plan->algorithm == WEIR_ALGORITHM_NATIVE && !weir_comm_native(bucket->engine->config.comm))
-    return weir_fail(WEIR_E_UNSUPPORTED,
-                     "collective native needs transport shm, mpi, shm+mpi, nccl or shm+nccl: there "
-                     "is no all-reduce of its own below this bucket's");
-  return WEIR_OK;
+  return bucket->sum.row != NULL ? weir_comm_runs(bucket->engine->config.comm, bucket->sum.row)
+                                 : WEIR_OK;
 }
 
 static weir_status check_hitopk(const weir_bucket *bucket) {

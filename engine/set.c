@@ -118,8 +118,7 @@ static bool parts_of(const weir_bucket *bucket) {
 /* Bucket `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
 static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t number, size_t first,
                             size_t end, size_t *offset) {
-  const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm),
-                                  engine->config.devices};
+  const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm), false};
   bucket->engine = engine;
   bucket->number = number;
   bucket->first = first;

@@ -157,6 +157,8 @@ size_t weir_plan_bound(const weir_plan *plan, const weir_layout *layout);
 weir_status weir_plan_encode(const weir_plan *plan, weir_codec_context *context, const float *e,
                              const weir_layout *layout, uint64_t seed, void *out, size_t capacity,
                              size_t *bytes);
+/* Do values of such a sum travel rounded, so that ranks keep what that loses? */
+bool weir_sums_rounded(const weir_plan *plan);
 /* The codec whose row says that it is the usual one of a scheme. */
 const weir_codec *weir_codec_usual(uint32_t scheme);
 

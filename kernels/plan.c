@@ -44,12 +44,17 @@ static void list_names(const char *(*name)(uint32_t), uint32_t count, uint32_t s
 
 static const char *scheme_name(uint32_t scheme) { return weir_schemes[scheme].name; }
 
+bool weir_sums_rounded(const weir_plan *plan) {
+  return weir_codecs[plan->codec]->rounds ||
+         (plan->scheme == WEIR_SCHEME_SHARED && plan->wire >= WEIR_WIRE_AUTO_BF16);
+}
+
 static weir_status check_scheme(const weir_codec *codec, const weir_plan *plan) {
   char name[WEIR_COLLECTIVE_TEXT_MAX], expected[WEIR_PLAN_TEXT_MAX];
-  if (codec->rounds && plan->algorithm == WEIR_ALGORITHM_NATIVE)
-    return weir_fail(WEIR_E_INVALID, "native sums fp32: what %s loses there could not be kept",
-                     codec->name);
   weir_plan_collective(plan, name);
+  if (weir_sums_natively(plan) && weir_sums_rounded(plan))
+    return weir_fail(WEIR_E_INVALID, "%s sums fp32: what %s loses there could not be kept", name,
+                     codec->rounds ? codec->name : weir_wire_name(plan->wire));
   if (codec->schemes >> plan->scheme & 1) {
     weir_path path;
     if (!weir_path_of(plan, &path) || weir_path_compresses(&path) != codec->dense) return WEIR_OK;
@@ -194,7 +199,7 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
         "plan '%s': unknown collective (hitopk, path=TASKS, or ag, dense, art or compressed alone; "
         "ag- with bruck, ring or doubling; sra, hier-sra, compressed- with ring or "
         "tree; native; dense- or art- with ring, tree, halving, double-tree, torus, "
-        "star, doubling, direct, hier-ring, hier-tree, hier-halving or "
+        "star, doubling, direct, native-ring, native-tree, hier-ring, hier-tree, hier-halving or "
         "hier-double-tree)",
         text);
   const bool bucket = n == 4 && !strncmp(field[3], bucket_name, BUCKET_NAME);

@@ -1,11 +1,14 @@
 #include "lab/train.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <weir/launch.h>
 
 #include "base/base.h"
+#include "base/installed.h"
+#include "base/log.h"
 #include "lab/runner_private.h"
 
 struct weir_train {
@@ -40,6 +43,21 @@ static weir_status told(void *user, const weir_message *message) {
   }
 }
 
+/* Over NCCL this worker's NCCL loads Weir's tuner, unless the user has named one, or an algorithm for
+ * all.  No thread is there yet that might read the environment meanwhile. */
+static weir_status offer_tuner(const char *transport) {
+  static const char file[] = "libweir-nccl-tuner.so";
+  char path[PATH_MAX];
+  if (strstr(transport, "nccl") == NULL || getenv("NCCL_TUNER_PLUGIN") != NULL ||
+      getenv("NCCL_ALGO") != NULL)
+    return WEIR_OK;
+  if (!weir_installed_find(WEIR_INSTALLED_MODULE, file, path, sizeof path))
+    weir_log(WEIR_LOG_WARN, "%s is not there: NCCL chooses its all-reduce itself", file);
+  else if (setenv("NCCL_TUNER_PLUGIN", path, 1) != 0)
+    return weir_fail(WEIR_E_NOMEM, "no memory for NCCL_TUNER_PLUGIN");
+  return WEIR_OK;
+}
+
 weir_status weir_train_prepare(weir_train **out, const weir_train_options *options) {
   *out = NULL;
   weir_train *train = calloc(1, sizeof *train);
@@ -49,6 +67,7 @@ weir_status weir_train_prepare(weir_train **out, const weir_train_options *optio
   train->session.transport = options->transport ? options->transport : "auto";
   train->launch.struct_size = sizeof train->launch;
   weir_status status = weir_options_from_environment(&train->session, &train->launch);
+  if (!status) status = offer_tuner(train->session.transport);
   const weir_run_options run = {.scenario = options->scenario,
                                 .out = options->out,
                                 .policy = options->policy,

@@ -20,6 +20,7 @@ enum { TUNER_IDLE = 0, TUNER_PENDING = 1, TUNER_TAKING = 2 };
 typedef struct tuner_communicator {
   size_t ranks, nodes;
   atomic_uint_fast64_t asked;
+  atomic_uint_fast64_t not_offered; /* of these, by what a rule names */
   weir_nccl_rule rule;
   weir_nccl_rule next;
   atomic_uint_fast64_t next_from;
@@ -124,6 +125,11 @@ uint64_t weir_nccl_tuner_asked(size_t communicator) {
   return c ? (uint64_t)atomic_load(&c->asked) : 0;
 }
 
+uint64_t weir_nccl_tuner_not_offered(size_t communicator) {
+  tuner_communicator *c = find(communicator);
+  return c ? (uint64_t)atomic_load(&c->not_offered) : 0;
+}
+
 weir_nccl_answer weir_nccl_tuner_switch(size_t communicator, const weir_nccl_rule *rule) {
   tuner_communicator *c = find(communicator);
   if (!c || !is_valid(rule) || atomic_load(&c->ended)) return WEIR_NCCL_INVALID;
@@ -210,17 +216,19 @@ static void write_row(const tuner_table *table, int algorithm, double us) {
   row[best] = (float)us;
 }
 
-static void tuner_fill(const weir_nccl_rule *rule, size_t ranks, size_t nodes, size_t bytes,
+/* False: what the rule names is not on offer, and better NCCL's own choice than none. */
+static bool tuner_fill(const weir_nccl_rule *rule, size_t ranks, size_t nodes, size_t bytes,
                        const tuner_table *table) {
   const int choice = tuner_choose(rule, ranks, nodes, bytes);
   const int protocol = choice < 0 ? -1 : best_protocol(table, choice);
-  if (protocol < 0) return; /* not on offer: better NCCL's own choice than none */
+  if (protocol < 0) return choice < 0;
   if (rule->choice == WEIR_NCCL_CHEAPEST) {
     write_row(table, NCCL_RING, tuner_ring_us(rule, ranks, nodes, bytes));
     write_row(table, NCCL_TREE, tuner_tree_us(rule, ranks, nodes, bytes));
   }
   /* Below everything else there may be, such as algorithms of which alpha and beta say nothing. */
   table->cost[choice * table->protocols + protocol] = 0.0f;
+  return true;
 }
 
 /* Below so many bytes a message is all latency: the protocol of few bytes and no barrier.  Version
@@ -256,9 +264,9 @@ static nccl_result get_table(void *context, nccl_function function, size_t bytes
   tuner_communicator *c = context;
   if (!c || function != NCCL_FUNCTION_ALLREDUCE) return NCCL_OK;
   const weir_nccl_rule rule = tuner_next(c);
-  const tuner_table t = {(float *)(void *)table, algorithms, protocols};
-  if (table && algorithms > NCCL_RING && protocols > 0)
-    tuner_fill(&rule, c->ranks, c->nodes, bytes, &t);
+  const tuner_table t = {(float *)(void *)table, table && protocols > 0 ? algorithms : 0,
+                         protocols};
+  if (!tuner_fill(&rule, c->ranks, c->nodes, bytes, &t)) (void)atomic_fetch_add(&c->not_offered, 1);
   return NCCL_OK;
 }
 

@@ -95,7 +95,7 @@ static uint32_t cheapest(const weir_session *session, size_t block_bytes) {
       .beta = now.goodput_bytes_s > 0 ? 1.0 / now.goodput_bytes_s : 0,
   };
   const weir_group_shape shape = {session->options.world_size, weir_comm_hosts(session->comm),
-                                  session->devices};
+                                  false};
   return (uint32_t)weir_select_row(WEIR_KIND_ALLGATHER, shape, &link, (double)block_bytes);
 }
 

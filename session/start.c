@@ -351,6 +351,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .world_size = session->options.world_size,
       .hosts = weir_comm_hosts(session->comm),
       .devices = session->devices,
+      .told = weir_comm_told(session->comm),
       .layout = layout,
       .rows = session->rows,
       .names = (const char *const *)session->names,

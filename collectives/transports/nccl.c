@@ -63,6 +63,7 @@ static void nct_destroy(weir_transport *t) {
     if (self->has_stream) (void)self->lib->stream_destroy(self->stream);
     nct_leave(self, held);
   }
+  nct_tuner_close(self); /* after the communicator, whose code may lie there */
   if (self->control) self->control->base.ops->destroy(&self->control->base);
   free(self->words);
   free(self->place);
@@ -88,6 +89,8 @@ static const weir_transport_ops nct_ops = {
     .abort = nct_abort,
     .destroy = nct_destroy,
     .allreduce = nct_allreduce,
+    .allreduce_told = nct_allreduce_told,
+    .tells = nct_tells,
     .shrink = nct_shrink,
     .take_memory = nct_take_memory,
     .streams = nct_streams,

@@ -5,6 +5,7 @@
  * nccl_library.c  NCCL and CUDA, loaded when they are first needed
  * nccl_memory.c   device memory, and copies to and from it
  * nccl_transfer.c messages and NCCL's own all-reduce
+ * nccl_tuner.c    NCCL's ring and tree, as plans name them
  * nccl_wait.c     waiting for NCCL with an end, and who is to blame
  *
  * Every message is announced over TCP, where tags and lengths are checked and whoever is dead or
@@ -26,6 +27,7 @@
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <weir/nccl_tuner.h>
 
 #include "collectives/transports/tcp.h"
 
@@ -66,6 +68,7 @@ typedef struct nct_library {
   cudaError_t (*attributes)(struct cudaPointerAttributes *attributes, const void *memory);
   cudaError_t (*last_cuda_error)(void); /* and forget it */
   const char *(*cuda_error_string)(cudaError_t error);
+  const char *tuner; /* the plugin's file; NULL: the one that NCCL_TUNER_PLUGIN names */
 } nct_library;
 
 /* The libraries of this machine, loaded once; WEIR_E_UNSUPPORTED when one is not there. */
@@ -79,6 +82,22 @@ typedef struct nct_options {
   uint64_t machine;       /* equal on ranks that share one */
   double timeout_s;
 } nct_options;
+/* Weir's tuner plugin, as far as it is this group's. */
+typedef struct nct_tuner {
+  void *library; /* held */
+  size_t (*communicators)(void);
+  uint64_t (*asked)(size_t communicator);
+  uint64_t (*not_offered)(size_t communicator);
+  weir_nccl_answer (*change)(size_t communicator, const weir_nccl_rule *rule);
+  size_t before;           /* communicators of this process before the group's */
+  size_t communicator;     /* the group's */
+  weir_nccl_choice choice; /* in force, from all-reduce `from` on */
+  uint64_t from;
+  bool due;      /* NCCL has not run that one yet */
+  bool said;     /* that NCCL does not offer what a plan names */
+  bool tells;    /* all ranks can switch */
+  char why[256]; /* they cannot */
+} nct_tuner;
 
 typedef struct nct {
   weir_transport base;
@@ -96,6 +115,7 @@ typedef struct nct {
   size_t capacity;
   unsigned char *words; /* messages over TCP, and the lists of them; grows only */
   size_t words_capacity;
+  nct_tuner tuner;
 } nct;
 
 /* A group of the ranks of `control`, a TCP transport, which it owns from the call on, even when it
@@ -158,7 +178,23 @@ weir_status nct_transfer(weir_transport *t, const weir_tag *tag, const weir_send
                          size_t sends, weir_recv *recv, size_t recvs, double deadline_s);
 weir_status nct_allreduce(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
                           size_t block_bytes, double deadline_s);
+weir_status nct_allreduce_told(weir_transport *t, weir_told_algorithm how, const weir_tag *tag,
+                               float *x, size_t n, void *blocks, size_t block_bytes,
+                               double deadline_s);
 /* Room for words; what lay there is lost. */
 weir_status nct_words(nct *self, size_t bytes);
+
+/* --- tuner ---------------------------------------------------------------------------------- */
+
+/* Before the communicator is formed, and after that: can it be told how to sum?  Collective; that it
+ * cannot is no failure. */
+void nct_tuner_before(nct *self);
+weir_status nct_tuner_find(nct *self, double deadline_s);
+void nct_tuner_close(nct *self);
+weir_status nct_tells(const weir_transport *t);
+/* The next all-reduce, which all ranks have agreed on, runs so. */
+weir_status nct_tuner_switch(nct *self, weir_nccl_choice choice);
+/* It has run: was the tuner asked, and did NCCL do as it says?  If not the latter, the log says so once. */
+weir_status nct_tuner_check(nct *self);
 
 #endif

@@ -144,6 +144,7 @@ static weir_status join(forming *f) {
   self->device = ranks_of_machine(f, rank, rank) % self->devices;
   weir_status status = nct_enter(self, &held);
   if (status == WEIR_OK) status = open_device(self);
+  nct_tuner_before(self);
   if (status == WEIR_OK) {
     status = init(f);
     save_error(f->why, sizeof f->why);
@@ -152,6 +153,9 @@ static weir_status join(forming *f) {
           weir_fail(status, "%s (%d ranks share a device: each needs an NCCL_HOSTID of its own)",
                     f->why, sharing);
   }
+  /* Only a communicator of all ranks sums for the group. */
+  if (status == WEIR_OK && self->members == self->base.size)
+    status = nct_tuner_find(self, f->deadline_s);
   if (status != WEIR_OK) nct_end(self, rank);
   nct_leave(self, held);
   return status;

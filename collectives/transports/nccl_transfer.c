@@ -285,7 +285,8 @@ static weir_status share_blocks(nct *self, const weir_tag *tag, unsigned char *b
   return status;
 }
 
-static weir_status sum(nct *self, const weir_tag *tag, float *x, size_t n, double deadline_s) {
+static weir_status sum(nct *self, weir_nccl_choice choice, const weir_tag *tag, float *x, size_t n,
+                       double deadline_s) {
   const size_t bytes = n * sizeof *x;
   const int next = (self->base.rank + 1) % self->base.size;
   const bool there = nct_on_device(self, x);
@@ -293,28 +294,45 @@ static weir_status sum(nct *self, const weir_tag *tag, float *x, size_t n, doubl
   if (status != WEIR_OK) return status;
   void *at = there ? (void *)x : self->memory;
   if (!there) status = nct_copy(self, at, x, bytes, cudaMemcpyHostToDevice);
+  if (status == WEIR_OK) status = nct_tuner_switch(self, choice);
   if (status == WEIR_OK)
     status = nct_result(
         self, self->lib->all_reduce(at, at, n, ncclFloat32, ncclSum, self->comm, self->stream),
         "to sum");
   if (status == WEIR_OK) status = nct_wait(self, next, tag->step, deadline_s);
+  if (status == WEIR_OK) status = nct_tuner_check(self);
   if (status != WEIR_OK || there) return status;
   status = nct_copy(self, x, at, bytes, cudaMemcpyDeviceToHost);
   return status == WEIR_OK ? nct_wait(self, next, tag->step, deadline_s) : status;
 }
 
-weir_status nct_allreduce(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
-                          size_t block_bytes, double deadline_s) {
+static weir_status all_reduce(weir_transport *t, weir_nccl_choice choice, const weir_tag *tag,
+                              float *x, size_t n, void *blocks, size_t block_bytes,
+                              double deadline_s) {
   nct *self = (nct *)t;
   int held = 0;
   weir_status status = nct_enter(self, &held);
   if (status != WEIR_OK) return status;
   const uint64_t before = self->control->base.bytes_sent;
   status = share_blocks(self, tag, blocks, block_bytes, deadline_s);
-  if (status == WEIR_OK && n > 0) status = sum(self, tag, x, n, deadline_s);
+  if (status == WEIR_OK && n > 0) status = sum(self, choice, tag, x, n, deadline_s);
   nct_leave(self, held);
   if (status != WEIR_OK) return blame(self, t->rank, status);
   /* What a ring or a tree sends at the most; NCCL does not tell what it did send. */
   t->bytes_sent += self->control->base.bytes_sent - before + 2 * n * sizeof *x;
   return WEIR_OK;
+}
+
+weir_status nct_allreduce(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
+                          size_t block_bytes, double deadline_s) {
+  return all_reduce(t, WEIR_NCCL_OWN, tag, x, n, blocks, block_bytes, deadline_s);
+}
+
+weir_status nct_allreduce_told(weir_transport *t, weir_told_algorithm how, const weir_tag *tag,
+                               float *x, size_t n, void *blocks, size_t block_bytes,
+                               double deadline_s) {
+  const weir_status status = nct_tells(t);
+  return status != WEIR_OK ? status
+                           : all_reduce(t, how == WEIR_TOLD_RING ? WEIR_NCCL_RING : WEIR_NCCL_TREE,
+                                        tag, x, n, blocks, block_bytes, deadline_s);
 }

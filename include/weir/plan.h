@@ -77,7 +77,7 @@ typedef enum weir_scheme_id {
   WEIR_SCHEME_COUNT = 7
 } weir_scheme_id;
 
-/* Algorithms, rows of the tables of collectives.  Of a sum: ring to direct, and native; of an
+/* Algorithms, rows of the tables of collectives.  Of a sum: ring to direct, and native*; of an
  * all-gather: bruck, ring, doubling; of encoded sums: sra, ring, tree. */
 typedef enum weir_algorithm_id {
   WEIR_ALGORITHM_ANY = 0, /* whichever is the cheapest on the network as it is measured */
@@ -94,7 +94,10 @@ typedef enum weir_algorithm_id {
   WEIR_ALGORITHM_SRA = 11,      /* scatter-reduce-allgather */
   WEIR_ALGORITHM_CHAIN = 12,    /* a broadcast from rank to rank, in chunks */
   WEIR_ALGORITHM_PAIRWISE = 13, /* a reduce-scatter straight to each rank, and doubling */
-  WEIR_ALGORITHM_COUNT = 14
+  /* NCCL's own all-reduce by the algorithm that its tuner is told (weir/nccl_tuner.h). */
+  WEIR_ALGORITHM_NATIVE_RING = 14,
+  WEIR_ALGORITHM_NATIVE_TREE = 15, /* a double binary tree */
+  WEIR_ALGORITHM_COUNT = 16
 } weir_algorithm_id;
 
 /* How kept elements are written on the wire. */
@@ -157,8 +160,8 @@ const char *weir_codec_name(uint32_t codec);
 const char *weir_wire_name(uint32_t wire);
 
 /* The name of a plan's collective, its scheme and algorithms: SCHEME[-hier][-ALGORITHM][+OTHER],
- * for example "dense-ring", "ag", "art-hier-tree".  "sra", "hier-sra" and "native" stand for
- * compressed-sra, compressed-hier-sra and dense-native.  OTHER is what goes on inside of machines
+ * for example "dense-ring", "ag", "art-hier-tree".  "sra", "hier-sra", "native", "native-ring" and
+ * "native-tree" stand for compressed-sra, compressed-hier-sra, dense-native and so on.  OTHER is what goes on inside of machines
  * (ring or pairwise), where it is not the usual, or "chain" or "direct" for a list's broadcast.  Of a path,
  * "path=TASKS": tasks separated by dots, c compress, d decompress and add up, ar all-reduce, ag
  * all-gather, rs reduce-scatter, r reduce, b broadcast, a2a all-to-all, g gather; one or two
@@ -167,17 +170,18 @@ const char *weir_wire_name(uint32_t wire);
 void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_MAX]);
 
 /* WEIR_OK when codec, scheme, algorithms, wire and cr fit together:
- * - dense codecs: dense-*, cr 1; those that send fp32 also native
+ * - dense codecs: dense-*, cr 1; those that send fp32 also native, native-ring and native-tree
  * - selections: ag, and where tensors are not told apart hitopk, cr in (0, 1]
- * - selections whose indices all ranks share: art-*, cr in (0, 1], no auto-fp16
+ * - selections whose indices all ranks share: art-*, cr in (0, 1], no auto-fp16; art-native-ring
+ *   and art-native-tree with fp32 values
  * - encoders: ag and compressed-*, no wire format; cr is exactly bits an element / 32; qsgd, and it
  *   alone, in buckets of 64 to 8192 elements, a power of two
- * - low rank: dense-* and native, no wire format; cr is rank / 64, rank 1..64
+ * - low rank: dense-* and native*, no wire format; cr is rank / 64, rank 1..64
  * - path=: without c none, with it encoders, and selections that do not tell tensors apart
  *
  * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more
- * of the group they run in: hitopk several machines, native a transport that has an all-reduce.  A
- * session refuses them without it. */
+ * of the group they run in: hitopk several machines, native a transport that has an all-reduce, its
+ * ring and tree transport nccl with the tuner plugin.  A session refuses them without it. */
 weir_status weir_plan_check(const weir_plan *plan);
 
 /* Parse "CODEC:CR:COLLECTIVE[:WIRE]", for example "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".

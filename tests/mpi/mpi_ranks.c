@@ -140,7 +140,7 @@ static void allreduce(void) {
   uint64_t step = 0;
   CHECK(weir_comm_create(&comm, t, 20) == WEIR_OK, "communicator");
   CHECK(weir_comm_native(comm), "MPI has an all-reduce of its own");
-  for (uint32_t row = 0; row < WEIR_ALLREDUCE_ROWS; row++)
+  for (uint32_t row = 0; row <= WEIR_ALLREDUCE_NATIVE; row++)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
       for (int exact = 0; exact < 2; exact++) {
         weir_comm_step(comm, 1, step++);

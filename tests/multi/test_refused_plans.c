@@ -75,6 +75,16 @@ Test(refused_plans, native_without_a_library) {
                      "collective native needs transport shm, mpi, shm+mpi, nccl or shm+nccl"});
 }
 
+Test(refused_plans, nccls_algorithms_elsewhere) {
+  static const char why[] =
+      "collective native-ring needs transport nccl, with "
+      "NCCL_TUNER_PLUGIN=.../libweir-nccl-tuner.so and no NCCL_ALGO in every rank's environment: "
+      "inproc cannot be told by which algorithm to sum";
+  check(3, (request){"none:1:native-ring", NULL, why});
+  check(2, (request){"randomk:0.1:art-native-tree", NULL,
+                     "collective native-tree needs transport nccl"});
+}
+
 Test(refused_plans, hitopk_on_one_machine) {
   check(3, (request){"topk:0.1:hitopk", "aaa", "all 3 ranks are on one"});
 }

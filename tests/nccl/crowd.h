@@ -28,7 +28,9 @@ typedef struct rank {
   weir_transport *t; /* NULL when joining failed */
   weir_status status;
   char why[400];
-  double seconds; /* since all had joined */
+  double seconds;     /* since all had joined */
+  mock_controls mock; /* its thread's */
+  nct_library library;
 } rank;
 
 typedef struct crowd {
@@ -41,6 +43,7 @@ typedef struct crowd {
   int streams;                  /* over TCP, between each two ranks; 0: one */
   double timeout_s;             /* of forming groups; 0: TIMEOUT_S */
   weir_status (*body)(rank *r); /* its status and message are the rank's */
+  const char *tuner[MOST];      /* each rank's plugin; NULL: as the environment has it */
   void (*before)(
       int rank, const mock_controls *mine); /* on the rank's thread, before it joins; may be NULL */
   pthread_barrier_t barrier;
@@ -67,7 +70,7 @@ static inline weir_status share_memory(const rank *r, const int *machine) {
 /* The group that has met over TCP goes on over what is asked for. */
 static inline weir_status join_nccl(rank *r, weir_transport *control) {
   const crowd *g = r->crowd;
-  const nct_options options = {.lib = &library,
+  const nct_options options = {.lib = &r->library,
                                .inside = g->inside,
                                .machine = g->machine ? (uint64_t)g->machine[r->rank] : 0,
                                .timeout_s = g->timeout_s > 0 ? g->timeout_s : TIMEOUT_S};
@@ -80,13 +83,14 @@ static inline void *run_rank(void *argument) {
   rank *r = argument;
   crowd *g = r->crowd;
   weir_transport *control = NULL;
-  mock_controls mine;
   void (*controls)(mock_controls *) = NULL;
   *(void **)&controls = dlsym(dlopen(WEIR_MOCK_NCCL, RTLD_NOW), "mock_control");
-  controls(&mine); /* this thread's */
-  *mine.devices = 4;
-  *mine.fail_init = *mine.fail_groups = 0;
-  if (g->before) g->before(r->rank, &mine);
+  controls(&r->mock);
+  *r->mock.devices = 4;
+  *r->mock.fail_init = *r->mock.fail_groups = 0;
+  r->library = library;
+  r->library.tuner = *r->mock.tuner = g->tuner[r->rank];
+  if (g->before) g->before(r->rank, &r->mock);
   const weir_tcp_options meeting = {.rendezvous = g->where,
                                     .job_id = 77,
                                     .rank = r->rank,
@@ -124,8 +128,19 @@ static inline void all_well(const crowd *g) {
     cr_assert_eq(g->ranks[r].status, WEIR_OK, "rank %d: %s", r, g->ranks[r].why);
 }
 
+/* Ranks are threads here, whose communicators come at once: so each has a copy of the plugin for itself,
+ * as processes have. */
+static inline void give_tuners(crowd *g) {
+  static char file[MOST][sizeof WEIR_TUNER_COPIES + 32];
+  for (int r = 0; r < MOST; r++) {
+    snprintf(file[r], sizeof file[r], "%s/tuner-%d.so", WEIR_TUNER_COPIES, r);
+    g->tuner[r] = file[r];
+  }
+}
+
 /* Joining, too. */
 static inline void run_well_as(crowd *g, int size, weir_status (*body)(rank *)) {
+  give_tuners(g);
   const size_t before = mock.living(), waited = mock.would_block();
   run(g, size, body);
   all_well(g);

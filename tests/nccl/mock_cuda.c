@@ -3,7 +3,10 @@
 
 pthread_mutex_t mock_lock = PTHREAD_MUTEX_INITIALIZER;
 size_t mock_alive, mock_carried_bytes;
-_Thread_local int mock_fail_init, mock_fail_groups;
+_Thread_local int mock_fail_init, mock_fail_groups, mock_ran[MOCK_RAN];
+_Thread_local int mock_lacks = -1;
+_Thread_local const char *mock_tuner;
+_Thread_local size_t mock_sums;
 
 static struct memory {
   unsigned char *at;
@@ -27,8 +30,9 @@ static size_t carried(void) { return told_under_lock(&mock_carried_bytes); }
 
 __attribute__((visibility("default"))) void mock_control(mock_controls *out);
 void mock_control(mock_controls *out) {
-  *out = (mock_controls){&devices,    &mock_fail_init, &mock_fail_groups, allocations, living,
-                         would_block, carried};
+  *out = (mock_controls){&devices, &mock_fail_init, &mock_fail_groups, &mock_tuner, &mock_lacks,
+                         mock_ran, &mock_sums,      allocations,       living,      would_block,
+                         carried};
 }
 
 /* --- CUDA ------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* NCCL's part: communicators, messages, sums. */
+/* NCCL's part: communicators, messages, sums, and the plugin that is asked about them. */
 #include "mock_state.h"
 
 static world *worlds;
@@ -44,11 +44,13 @@ static bool move_sum(operation *op) {
   world *w = op->comm->world;
   sum *s = &w->sums[op->turn % 4];
   if (!op->posted) {
-    if (s->came > 0 && (s->turn != op->turn || s->count != op->bytes)) {
+    if (s->came > 0 && (s->turn != op->turn || s->count != op->bytes ||
+                        s->algorithm != op->algorithm)) { /* with NCCL a hang or worse */
       op->comm->state = ncclInvalidUsage;
       return false;
     }
     s->turn = op->turn;
+    s->algorithm = op->algorithm;
     s->count = op->bytes;
     s->part[op->comm->rank] = malloc(op->bytes * sizeof(float) + 1);
     memcpy(s->part[op->comm->rank], op->from, op->bytes * sizeof(float));
@@ -108,6 +110,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
   if (config->blocking != 0 || ranks > RANKS || rank < 0 || rank >= ranks)
     return ncclInvalidArgument;
   struct ncclComm *comm = calloc(1, sizeof *comm);
+  comm->tuner = mock_open_tuner(mock_tuner, ranks);
   pthread_mutex_lock(&mock_lock);
   comm->world = find_world(&id, ranks);
   comm->world->joined += mock_fail_init == 0;
@@ -152,6 +155,7 @@ static void leave(struct ncclComm *comm) {
     free(w);
   }
   mock_alive--;
+  mock_close_tuner(&comm->tuner);
   free(comm);
 }
 
@@ -238,8 +242,14 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
                            ncclRedOp_t how, ncclComm_t comm, cudaStream_t stream) {
   if (type != ncclFloat32 || how != ncclSum) return ncclInvalidArgument;
   operation *op = calloc(1, sizeof *op);
-  *op =
-      (operation){.kind = ALL_REDUCE, .from = from, .to = to, .bytes = count, .turn = comm->turn++};
+  *op = (operation){.kind = ALL_REDUCE,
+                    .from = from,
+                    .to = to,
+                    .bytes = count,
+                    .turn = comm->turn++,
+                    .algorithm = mock_choose(&comm->tuner, mock_lacks, count * sizeof(float))};
+  if (mock_sums < MOCK_RAN) mock_ran[mock_sums] = op->algorithm;
+  mock_sums++;
   open_stream = stream;
   return enqueue(op, comm, stream);
 }

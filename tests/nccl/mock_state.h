@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "mock.h"
+#include "mock_ask.h"
 
 #define RANKS 16
 
@@ -34,6 +35,7 @@ typedef struct operation {
   void *to;
   size_t bytes; /* or floats of an all-reduce */
   unsigned turn;
+  int algorithm;
   bool posted;
   struct operation *next;
 } operation;
@@ -44,6 +46,7 @@ struct CUstream_st {
 
 typedef struct sum {
   unsigned turn;
+  int algorithm;
   int came, left;
   size_t count;
   float *part[RANKS], *total;
@@ -63,13 +66,17 @@ struct ncclComm {
   unsigned turn;
   ncclResult_t state, fault;
   bool starting;
+  mock_tuner_use tuner;
 };
 
 /* All that threads share is under this lock. */
 extern pthread_mutex_t mock_lock;
 extern size_t mock_alive; /* memory, streams, communicators */
 extern size_t mock_carried_bytes;
-extern _Thread_local int mock_fail_init, mock_fail_groups;
+extern _Thread_local int mock_fail_init, mock_fail_groups, mock_ran[MOCK_RAN];
+extern _Thread_local int mock_lacks;
+extern _Thread_local const char *mock_tuner;
+extern _Thread_local size_t mock_sums;
 
 /* With the lock held.  Does the next part of an operation of NCCL's; is it over? */
 bool mock_move(operation *op);

@@ -40,6 +40,20 @@ Test(decide, kept_and_progress_by_hand) {
   cr_assert_float_eq(weir_progress(WEIR_CODEC_STAR, 1.0 / 1024), 0.075, 1e-12);
 }
 
+/* The links' part of a plan; where it leaves its all-gather open, of the fastest. */
+static double links_of(const weir_decision_input *in, weir_plan plan, size_t kept) {
+  static const uint8_t gathers[] = {WEIR_ALGORITHM_BRUCK, WEIR_ALGORITHM_RING,
+                                    WEIR_ALGORITHM_DOUBLING, WEIR_ALGORITHM_DIRECT};
+  const bool open = plan.algorithm == WEIR_ALGORITHM_ANY;
+  double least = INFINITY;
+  for (size_t i = 0; i < (open ? sizeof gathers : 1); i++) {
+    if (open) plan.algorithm = gathers[i];
+    const weir_cost_terms terms = weir_cost_plan(&plan, (int)in->workers, in->elements, kept);
+    least = fmin(least, terms.alpha_terms * in->latency + terms.byte_terms / in->bandwidth);
+  }
+  return least;
+}
+
 /* Every arm at 4000 ratios, straight from the definition of progress per second. */
 static double exhaustive(const weir_decision_input *in, weir_plan *best) {
   double most = 0.0;
@@ -53,9 +67,7 @@ static double exhaustive(const weir_decision_input *in, weir_plan *best) {
       if (plan.codec == WEIR_CODEC_STAR)
         gain = in->overlap * gain + (1 - in->overlap) * fmin(plan.cr, gain);
       const size_t kept = (size_t)fmax(1.0, floor(plan.cr * (double)in->elements));
-      const weir_cost_terms terms = weir_cost_plan(&plan, (int)in->workers, in->elements, kept);
-      const double comm =
-          in->overhead[a] + terms.alpha_terms * in->latency + terms.byte_terms / in->bandwidth;
+      const double comm = in->overhead[a] + links_of(in, plan, kept);
       const double compress = in->compress[plan.codec] *
                               weir_compress_prior(plan.codec, in->workers, in->elements, plan.cr);
       const double rate = (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) * pow(fmax(gain, 1e-6), 0.3) /
@@ -397,4 +409,55 @@ Test(network, median_and_slowest_link) {
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.bandwidth, 90.0);
   cr_assert_eq(network.risen, 1);
+}
+
+static weir_plan plan_of_arm(const weir_decision *d, size_t arm) { return d->candidate[arm].plan; }
+
+/* Where NCCL can be told, rings and trees of fp32 are its own, at what they take it; rounded ones and those of two
+ * levels are Weir's.  4 workers, 4 MB, 1 ms, 10 GB/s, and processors that take 1 ns for a byte they add up. */
+Test(decide, nccls_ring_and_tree) {
+  static const char *const own[] = {"none:1:dense-ring", "none:1:dense-tree", "bf16:1:dense-ring",
+                                    "bf16:1:dense-tree"},
+                           *const told[] = {"none:1:native-ring", "none:1:native-tree",
+                                            "bf16:1:dense-ring", "bf16:1:dense-tree"};
+  static weir_decision d;
+  weir_decision_input in = input_at(1e-3, 1e10);
+  in.processors.sum_s = in.processors.sums_s = 1e-9;
+  for (in.told = 0; in.told < 2; in.told++) {
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+    for (size_t a = 0; a < 4; a++) {
+      const weir_plan due = plan_of(in.told ? told[a] : own[a]), got = plan_of_arm(&d, a);
+      cr_assert(weir_same_plan(&got, &due), "arm %zu, told %d", a, (int)in.told);
+      cr_assert_eq(weir_arm_of(&due), a); /* what is learnt of it is learnt of the arm */
+      cr_assert(weir_plan_safe(&due));
+    }
+  }
+  /* 6 ms + 1.5 * 0.4 and 4 ms + 2 * 0.4; a binomial tree takes 4 + 4 * 0.4 + 8 for sums. */
+  cr_assert_float_eq(d.candidate[0].comm_s, 6.6e-3, 1e-9);
+  cr_assert_float_eq(d.candidate[1].comm_s, 4.8e-3, 1e-9);
+  const weir_plan tree = plan_of("none:1:native-tree");
+  cr_assert(weir_same_plan(&d.choice.plan, &tree));
+}
+
+/* ART-Ring and ART-Tree as the paper ran them, by NCCL; chosen by the same rows as ever.  8 workers, 40 ms for the
+ * values: AG 3 alpha + 560, ART-Ring 17 alpha + 190, ART-Tree 9 alpha + 360. */
+Test(decide, the_papers_ring_and_tree_are_nccls) {
+  static const struct {
+    double latency, seconds;
+    const char *own, *told;
+  } rows[] = {{1e-3, 0.207, "star:0.1:art-ring", "star:0.1:art-native-ring"},
+              {28e-3, 0.612, "star:0.1:art-tree", "star:0.1:art-native-tree"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    weir_decision_input in = input_at(rows[i].latency, 1e7);
+    weir_candidate c, now;
+    in.policy = WEIR_POLICY_PAPER;
+    in.workers = 8;
+    weir_paper_candidate(&in, 0.1, &c);
+    in.told = 1;
+    weir_paper_candidate(&in, 0.1, &now);
+    const weir_plan own = plan_of(rows[i].own), told = plan_of(rows[i].told);
+    cr_assert(weir_same_plan(&c.plan, &own) && weir_same_plan(&now.plan, &told), "row %zu", i);
+    cr_assert_float_eq(c.comm_s, rows[i].seconds, 1e-9);
+    cr_assert_eq(now.comm_s, c.comm_s);
+  }
 }

@@ -89,7 +89,7 @@ Test(decide, encoders_are_priced_by_their_messages) {
 Test(decide, devices_are_proposed_what_hosts_are) {
   const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
   const weir_plan encoder = plan_of("fp16:0.5:ag"), list = plan_of("topk:1:ag");
-  const weir_group_shape shape = {4, 4, true};
+  const weir_group_shape shape = {4, 4, false};
   cr_assert_float_eq(prior(&encoder, shape, 1000000, &link), 2e-3 + 3 * 2000016 / 1e8, 1e-12);
   cr_assert_float_eq(prior(&list, shape, 1000000, &link), 2e-3 + 3 * 8000016 / 1e8, 1e-12);
   for (int paper = 0; paper < 2; paper++) {

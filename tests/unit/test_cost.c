@@ -160,7 +160,8 @@ Test(cost, further_all_reduces_by_hand) {
  * ranks at once; around the flat ring one rank of a machine sends at a time, else both do; hitopk
  * selects 50 of 500 and gathers 16 + 8
  * * 50 in 1 round, twice; of a half 250 of 500. one machine: reduce-scatter and all-gather, 3 + 3
- * and 3000 + 3000, nothing between. */
+ * and 3000 + 3000, nothing between. NCCL's
+ * ring and tree count machines, of which 2 are two hops apart, or the ranks of a single one. */
 Test(cost, machines_and_compressed_sums_by_hand) {
   static const struct {
     const char *plan;
@@ -173,10 +174,15 @@ Test(cost, machines_and_compressed_sums_by_hand) {
       {"qsgd:0.125:compressed-ring", 4, 800, 6, 1272},
       {"qsgd:0.125:compressed-tree", 4, 800, 4, 3200},
       {"none:1:native", 4, 1000, 4, 16000},
+      {"none:1:native-ring", 4, 1000, 6, 6000},
+      {"none:1:native-tree", 4, 1000, 4, 8000},
       {"topk:0.1:hitopk", 4, 100, 1, 3 * 816},
       {"none:1:dense-hier-ring", 2, 1000, 2, 4000},
       {"none:1:dense-ring", 2, 1000, 6, 6000},
       {"none:1:dense-tree", 2, 1000, 4, 2 * 16000},
+      {"none:1:native-ring", 2, 1000, 2, 4000},
+      {"none:1:native-tree", 2, 1000, 2, 8000},
+      {"randomk:0.1:art-native-tree", 2, 100, 2, 800},
       {"qsgd:0.125:sra", 2, 800, 2, 2544},
       {"qsgd:0.125:compressed-ring", 2, 800, 6, 1272},
       {"topk:0.1:hitopk", 2, 100, 1, 2 * 416},
@@ -185,6 +191,8 @@ Test(cost, machines_and_compressed_sums_by_hand) {
       {"randomk:0.1:art-hier-ring", 2, 100, 2, 400},
       {"none:1:dense-hier-tree", 1, 1000, 6, 6000},
       {"none:1:dense-tree", 1, 1000, 4, 16000},
+      {"none:1:native-ring", 1, 1000, 6, 6000},
+      {"none:1:native-tree", 1, 1000, 4, 8000},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     weir_plan plan;
@@ -306,6 +314,11 @@ Test(cost, allreduce_rows_by_hand) {
       {WEIR_ALLREDUCE_DIRECT, 7, 1, 7200000},
       {WEIR_ALLREDUCE_NATIVE, 3, 4, 4800000},
       {WEIR_ALLREDUCE_NATIVE, 8, 6, 2100000},
+      {WEIR_ALLREDUCE_NATIVE_RING, 4, 6, 1800000},
+      {WEIR_ALLREDUCE_NATIVE_RING, 7, 12, 12 * m / 7},
+      {WEIR_ALLREDUCE_NATIVE_TREE, 2, 2, 2400000},
+      {WEIR_ALLREDUCE_NATIVE_TREE, 4, 4, 2400000},
+      {WEIR_ALLREDUCE_NATIVE_TREE, 7, 6, 2400000},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const weir_cost_terms t = weir_cost_allreduce(rows[i].algorithm, rows[i].n, m);

@@ -19,6 +19,7 @@ static struct plugin {
   const nccl_tuner_v5 *v5;
   size_t (*communicators)(void);
   uint64_t (*asked)(size_t);
+  uint64_t (*not_offered)(size_t);
   weir_nccl_answer (*change)(size_t, const weir_nccl_rule *);
   weir_nccl_answer (*begin_with)(const weir_nccl_rule *);
 } nccl;
@@ -38,6 +39,7 @@ static void load(void) {
   nccl.v5 = symbol("ncclTunerPlugin_v5");
   *(void **)&nccl.communicators = symbol("weir_nccl_tuner_communicators");
   *(void **)&nccl.asked = symbol("weir_nccl_tuner_asked");
+  *(void **)&nccl.not_offered = symbol("weir_nccl_tuner_not_offered");
   *(void **)&nccl.change = symbol("weir_nccl_tuner_switch");
   *(void **)&nccl.begin_with = symbol("weir_nccl_tuner_begin_with");
 }
@@ -291,6 +293,15 @@ Test(nccl_tuner, what_nccl_does_not_offer_is_not_forced, .init = load, .fini = u
                             &channels),
                NCCL_OK);
   cr_assert_eq(nccl.asked(0), 3);
+  cr_assert_eq(nccl.not_offered(0), 3);
+  t = usual();
+  cr_assert_eq(ask_of(c, NCCL_FUNCTION_ALLREDUCE, 100, &t).algorithm, NCCL_RING);
+  const weir_nccl_rule own = rule_of(4, WEIR_NCCL_OWN);
+  cr_assert_eq(nccl.change(0, &own), WEIR_NCCL_TAKEN);
+  t.cost[NCCL_RING][NCCL_LL] = t.cost[NCCL_RING][NCCL_SIMPLE] = -1.0f;
+  (void)ask_of(c, NCCL_FUNCTION_ALLREDUCE, 100, &t);
+  cr_assert_eq(nccl.not_offered(0), 3); /* NCCL's own choice names nothing */
+  cr_assert_eq(nccl.not_offered(7), 0);
   cr_assert_eq(nccl.v5->finalize(NULL), NCCL_OK);
   (void)nccl.v5->finalize(c);
 }

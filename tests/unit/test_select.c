@@ -321,3 +321,36 @@ Test(selector, plans_that_leave_the_algorithm_open_by_hand) {
   choose("qsgd:0.125:compressed", eight, &plain, 100000, "compressed");
   choose("qsgd:0.125:compressed", two, &plain, 100000, "hier-sra");
 }
+
+/* A link of 1 ms and 1 ns a byte, and 1 ns more for a byte that a processor adds up; of NCCL's sums devices
+ * add up.  4 ranks, 1 MB: NCCL's tree takes 4 + 2 ms and its ring 6 + 1.5, while halving takes 4 + 1.5 and 3 for sums,
+ * and exchanges of everything, 1 + 3 and 2 + 2, 12 and 8.  Of 100 MB the ring takes 6 + 150 ms, the tree 4 + 200,
+ * halving 4 + 150 and 300 for sums.  100 bytes have no other best than one hop.  A bitmap of 2.5e6 or 5e6 elements goes
+ * straight to 3 others in 1 + 0.94 or 1 + 1.88 ms, by the binomial tree in 2.6 or 3.3. */
+Test(selector, nccls_ring_and_tree_by_hand) {
+  const weir_group_shape told = {4, 4, true}, not_told = {4, 4, false};
+  const weir_link link = {.alpha = 1e-3, .beta = 1e-9, .sum_s = 1e-9, .sums_s = 1e-9};
+  choose("none:1:dense", told, &link, 25, "dense-direct");
+  choose("none:1:dense", told, &link, 250000, "native-tree");
+  choose("none:1:dense", told, &link, 25000000, "native-ring");
+  choose("none:1:dense", not_told, &link, 250000, "dense-halving");
+  choose("none:1:dense-halving", told, &link, 250000, "dense-halving");
+  choose("bf16:1:dense", told, &link, 500000, "dense-halving");
+  choose("star:0.1:art:auto-fp32", told, &link, 2500000, "art-native-tree+direct");
+  choose("star:0.1:art:auto-bf16", told, &link, 5000000, "art-halving+direct");
+}
+
+/* 8 ranks on 2 machines: of 1 MB each machine sends one to the other, by ring and by tree twice as much, over
+ * links that no rank shares; on a single machine 8 ranks have 14 hops or 6.  No processor adds anything. */
+Test(selector, nccls_ring_and_tree_in_seconds) {
+  weir_link busy = plain;
+  busy.message_s = busy.byte_s = busy.sum_s = busy.sums_s = 1;
+  const uint32_t ring = WEIR_ALLREDUCE_NATIVE_RING, tree = WEIR_ALLREDUCE_NATIVE_TREE;
+  const weir_kind kind = WEIR_KIND_ALLREDUCE;
+  cr_assert_float_eq(price(kind, ring, 8, 2, &busy, 1e6), 0.02 + 0.008, 1e-12);
+  cr_assert_float_eq(price(kind, tree, 8, 2, &busy, 1e6), 0.02 + 0.016, 1e-12);
+  cr_assert_float_eq(price(kind, ring, 8, 1, &busy, 1e6), 0.014 + 1.75e-3, 1e-12);
+  cr_assert_float_eq(price(kind, tree, 8, 1, &busy, 1e6), 0.006 + 2e-3, 1e-12);
+  cr_assert_float_eq(price(kind, ring, 8, 8, &busy, 1e6), 0.14 + 0.014, 1e-12);
+  cr_assert_float_eq(price(kind, tree, 8, 8, &busy, 1e6), 0.06 + 0.016, 1e-12);
+}
