@@ -22,9 +22,11 @@ struct weir_backend {
   void (*release)(const weir_engine *engine, unsigned char *memory, size_t bytes);
   /* Where the ranks' devices read each other's memory (config.rooms): room for so many bytes of gathered
    * messages a step there, if *yes; between steps.  Collective where there is not as much yet: all
-   * ranks ask for the same.  unshare: none any more.  NULL: there are no devices. */
+   * ranks ask for the same.  unshare: none any more.  shared: bytes that there is room for, of the
+   * largest so far.  NULL: there are no devices. */
   weir_status (*share)(weir_engine *engine, size_t bytes, bool *yes);
   void (*unshare)(weir_engine *engine);
+  size_t (*shared)(const weir_engine *engine);
   bool on_caller; /* compresses on the caller's thread only, whatever place a plan names */
   bool digests;   /* publish tells the digest of what it writes */
 

@@ -76,6 +76,8 @@ extern const double weir_curve_cr[WEIR_CURVE_POINTS];
 typedef struct weir_step_record {
   weir_step_info info;
   weir_cost_terms terms; /* of the plan executed, all buckets', with the wire bytes really sent */
+  bool rooms;            /* messages can stay on devices, of which the ranks' rooms */
+  double room_bytes;     /* take so much each */
 } weir_step_record;
 
 /* Where decisions come from and telemetry goes to.  All called from the session's thread. */
@@ -126,7 +128,8 @@ typedef struct weir_engine_config {
                          is run on them (full.c) */
   double momentum; /* of momentum correction, in [0, 1); 0: none */
   double
-      memory_limit; /* bytes that the first plan may take beyond the caller's (memory.h); 0: any */
+      memory_limit; /* bytes that the first plan and its room may take beyond the caller's (memory.h);
+                       0: any */
   weir_plan first_plan;
   const weir_plan_bucket *first_buckets; /* its table, NULL without buckets; copied */
   weir_engine_hooks hooks;

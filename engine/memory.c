@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "collectives/collective.h"
+#include "collectives/compressed.h"
 #include "collectives/path.h"
 #include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"
+#include "kernels/device.h"
 
 /* --- lists and messages ----------------------------------------------------------------------- */
 
@@ -47,6 +49,33 @@ static double room_bytes(const weir_bucket_room *room, const weir_plan *plan, ui
   return 4.0 * ((double)room->indices + (double)room->values + (double)room->errors) +
          (double)room->messages * (double)room->stride - empty;
 }
+
+/* --- rooms on devices ------------------------------------------------------------------------- */
+
+/* What a sum's messages are of that the device makes itself and all ranks exchange directly. */
+static size_t sum_stays(const weir_plan *plan, weir_group_shape shape, size_t n) {
+  const weir_plan usual = weir_plan_usual(plan);
+  const weir_codec *codec = weir_codec_find(plan->codec);
+  const weir_compressed_row *row = weir_compressed_of(&usual);
+  const bool levels = shape.hosts < shape.ranks && shape.ranks % shape.hosts == 0;
+  const bool all = row != NULL && (row->id == WEIR_COMPRESSED_SRA ||
+                                   (row->id == WEIR_COMPRESSED_HIER_SRA && !levels));
+  const weir_coder coder = {.codec = codec, .cr = plan->cr, .bucket_log2 = plan->bucket_log2};
+  return all && !codec->by_tensor ? weir_sra_stays(&coder, n, shape.ranks) : 0;
+}
+
+size_t weir_bucket_stays(const weir_plan *plan, uint32_t scheme, weir_group_shape shape, size_t n,
+                         size_t kept) {
+  size_t bytes = 0;
+  if (shape.ranks < 2) return 0;
+  if (scheme == WEIR_SCHEME_GATHER)
+    bytes = weir_bucket_room_of(plan, scheme, shape, n, kept).stride;
+  else if (scheme == WEIR_SCHEME_COMPRESSED)
+    bytes = sum_stays(plan, shape, n);
+  return (bytes + WEIR_ROOM_EDGE - 1) / WEIR_ROOM_EDGE * WEIR_ROOM_EDGE;
+}
+
+double weir_room_takes(size_t half) { return half > 0 ? (double)weir_room_memory(2 * half) : 0.0; }
 
 /* --- what is worked in ------------------------------------------------------------------------ */
 
@@ -167,4 +196,11 @@ double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, siz
          codec_scratch(
              weir_codec_find(plan->codec), form, elements, kept,
              scheme == WEIR_SCHEME_PATH ? (double)room.stride / 2 : 4.0 * (double)elements);
+}
+
+double weir_plan_room(const weir_plan *plan, const weir_memory_form *form, size_t elements,
+                      size_t kept) {
+  const weir_group_shape shape = {form->ranks, form->hosts, true};
+  return weir_room_takes(
+      weir_bucket_stays(plan, scheme_of(plan, form, elements, kept), shape, elements, kept));
 }

@@ -9,8 +9,6 @@
 #include "engine/memory.h"
 
 #define LINE 64 /* every part of the arena begins on a cache line */
-#define ROOM_LINE \
-  ((size_t)256) /* and every message in a device's room as memory of a device does */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -189,17 +187,9 @@ static weir_status reserve_warm(weir_engine *engine, const weir_bucket_set *set)
   return weir_warm_reserve(engine, rank);
 }
 
-/* Bytes of all messages of a bucket that can stay where its backend makes them. */
 static size_t staying(const weir_bucket *bucket) {
-  if (bucket->scheme == WEIR_SCHEME_GATHER)
-    return weir_bucket_room_of(&bucket->plan, bucket->scheme, weir_path_shape(bucket->engine),
-                               bucket->n, bucket->kept)
-        .stride;
-  if (!bucket->parts || bucket->scheme != WEIR_SCHEME_COMPRESSED) return 0;
-  const uint32_t row = bucket->compressed->id;
-  const bool sra = row == WEIR_COMPRESSED_SRA || row == WEIR_COMPRESSED_HIER_SRA; /* among all */
-  const weir_coder coder = weir_bucket_coder(bucket);
-  return sra ? weir_sra_stays(&coder, bucket->n, bucket->engine->size) : 0;
+  return weir_bucket_stays(&bucket->plan, bucket->scheme, weir_path_shape(bucket->engine),
+                           bucket->n, bucket->kept);
 }
 
 /* Where ranks' devices read each other's memory, messages are in rooms there. */
@@ -210,9 +200,10 @@ static weir_status share(weir_engine *engine, weir_bucket_set *set) {
   for (size_t k = 0; k < set->count; k++) {
     weir_bucket *bucket = &set->bucket[k];
     bucket->stays_at = bytes;
-    bytes += (staying(bucket) + ROOM_LINE - 1) / ROOM_LINE * ROOM_LINE;
+    bytes += staying(bucket);
   }
   const weir_status status = bytes > 0 ? engine->backend->share(engine, bytes, &yes) : WEIR_OK;
+  set->stays = yes ? bytes : 0;
   for (size_t k = 0; k < set->count; k++)
     set->bucket[k].stays = yes && staying(&set->bucket[k]) > 0;
   return status;
@@ -250,7 +241,7 @@ weir_status weir_engine_fits(const weir_engine *engine) {
       .momentum = config->momentum > 0,
       .without_feedback = config->without_feedback,
       .threads = engine->pool != NULL};
-  double bytes = 0;
+  double bytes = weir_room_takes(engine->set.stays);
   char text[WEIR_PLAN_TEXT_MAX];
   for (size_t k = 0; k < engine->set.count; k++) {
     const weir_bucket *bucket = &engine->set.bucket[k];

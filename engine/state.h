@@ -120,6 +120,7 @@ typedef struct weir_bucket_set {
   uint32_t *of;         /* tensor -> its bucket */
   unsigned char *arena; /* the buckets' lists and messages */
   size_t bytes;
+  size_t stays; /* bytes of a step's messages that stay on each rank's device */
 } weir_bucket_set;
 
 /* Memory a trial restores: plain memory, and state behind hooks. */

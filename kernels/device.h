@@ -99,6 +99,17 @@ typedef struct weir_device_room {
 
 #define WEIR_ROOM_LINGER_S 2.0
 
+/* Before and behind a room lies an edge, and its memory is whole pages that nothing else lies in, as
+ * the driver shares those. */
+#define WEIR_ROOM_EDGE ((size_t)256)
+#define WEIR_ROOM_PAGE ((size_t)2 << 20)
+
+/* What a room for so many bytes takes of a device. */
+static inline size_t weir_room_memory(size_t bytes) {
+  const size_t inside = (bytes + WEIR_ROOM_EDGE - 1) / WEIR_ROOM_EDGE * WEIR_ROOM_EDGE;
+  return (inside + 2 * WEIR_ROOM_EDGE + WEIR_ROOM_PAGE - 1) / WEIR_ROOM_PAGE * WEIR_ROOM_PAGE;
+}
+
 /* PARTS: elements [at, at + count) of the bucket and their messages, one after the other: of `block`
  * elements and `each` bytes, the last of what is left; `bytes` in all, at most stride. */
 typedef struct weir_device_part {

@@ -120,7 +120,7 @@ typedef struct weir_options {
    * no bit of any result. */
   int codec_threads;
   /* Bytes that the session may take beyond the caller's gradients, 0 (default): any; of a group the
-   * smallest counts.  Plans that would take more are not chosen, and a policy whose first plan or
+   * smallest counts.  What stays on devices (device, below) counts as memory, too.  Plans that would take more are not chosen, and a policy whose first plan or
    * trials would is refused by weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
   uint64_t memory_limit;
   /* tcp: connections between every two ranks, 1 (default) to 8, the same on all ranks.  Long

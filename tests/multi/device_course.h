@@ -34,6 +34,7 @@ typedef struct course {
   /* n floats a step and rank: what came out, and the residual before and after it. */
   float *update[GROUP_MAX], *before[GROUP_MAX], *after[GROUP_MAX];
   weir_status status[GROUP_MAX][STEPS_MAX];
+  uint64_t held[STEPS_MAX];
   uint64_t allocated[STEPS_MAX], waits[GROUP_MAX][STEPS_MAX];
   uint64_t seed;
 } course;
@@ -169,6 +170,7 @@ static inline void body(member *m) {
     if (c->harmed >= 0 || c->loose) continue;
     group_barrier(m);
     if (m->rank == 0) c->allocated[s] = c->device.allocated();
+    if (m->rank == 0) c->held[s] = c->device.held();
     group_barrier(m);
   }
   if (m->rank == 1 && c->harmed >= 0) m->transport->ops = unharmed;

@@ -2,6 +2,7 @@
  * steps over the host, whatever plans follow one another, and who cannot read a room keeps all ranks
  * out of theirs. */
 #include "device_course.h"
+#include "engine/memory.h"
 
 static bool gathers(const char *text) { return strstr(text, ":ag") != NULL; }
 
@@ -193,6 +194,78 @@ Test(device_rooms, steps_wait_as_often_and_allocate_nothing) {
         cr_assert_eq(c.waits[r][s] - c.waits[r][s - 1], waits[p], "%s", plans[p]);
     }
     free_room(&c);
+  }
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* What devices hold in every step of a course with rooms beyond the same course without. */
+static void held_by_rooms(course *c, int ranks, uint64_t *bytes) {
+  course host = *c;
+  c->rooms = c->blind = host.blind = true;
+  host.rooms = false;
+  make_room(c);
+  make_room(&host);
+  run_course(c, ranks, (1U << ranks) - 1);
+  run_course(&host, ranks, (1U << ranks) - 1);
+  for (int s = 0; s < c->count; s++) bytes[s] = c->held[s] - host.held[s];
+  free_room(&host);
+  free_room(c);
+}
+
+/* A driver does not say what is held. */
+static bool tells(const test_device *d) {
+  void *some = d->memory(1);
+  const bool yes = d->held() > 0;
+  d->forget(some);
+  return yes;
+}
+
+static double told_of_room(const char *text, int ranks, size_t n) {
+  const weir_plan plan = plan_of(text, 0);
+  const weir_memory_form form = {.ranks = ranks, .hosts = ranks};
+  return weir_plan_room(&plan, &form, n, weir_cost_kept(&plan, n));
+}
+
+/* A message of half of the elements is 16 bytes and 8 for each of these 150000, has room to the next
+ * multiple of 16 and 32 more, and begins at a multiple of 256: with two steps' and 256 bytes at either
+ * end that is two pages of 2 MiB, and of a hundredth one.  What there is stays. */
+Test(device_rooms, rooms_take_what_memory_counts) {
+  static const char *const plans[] = {"topk:0.01:ag", "topk:0.5:ag", "none:1:dense-ring",
+                                      "topk:0.01:ag"};
+  static const uint64_t pages[] = {1, 2, 2, 2};
+  static course c;
+  uint64_t bytes[STEPS_MAX];
+  c.device = test_device_open();
+  if (!tells(&c.device)) return;
+  lay_out(&c, 300000);
+  c.count = 4;
+  for (int s = 0; s < c.count; s++)
+    c.steps[s] = (script_step){
+        .plan = plan_of(plans[s], 1 + (uint64_t)s), .poisoned = -1, .action = WEIR_ACTION_SWITCH};
+  held_by_rooms(&c, 2, bytes);
+  for (int s = 0; s < c.count; s++) cr_assert_eq(bytes[s], 2 * pages[s] << 21, "step %d", s);
+  cr_assert_eq(told_of_room("topk:0.5:ag", 2, c.n), 4194304.0);
+  cr_assert_eq(told_of_room("topk:0.01:ag", 2, c.n), 2097152.0);
+  cr_assert_eq(told_of_room("none:1:dense-ring", 2, c.n), 0.0);
+}
+
+Test(device_rooms, every_kind_of_message_is_counted) {
+  static const char *const plans[] = {"topk:0.5:ag:auto-bf16", "qsgd:0.125:ag",
+                                      "fp16:0.5:ag",           "qsgd:0.125:sra",
+                                      "fp16:0.5:sra",          "bf16:1:dense-ring"};
+  static course c;
+  uint64_t bytes[STEPS_MAX];
+  c.device = test_device_open();
+  if (!tells(&c.device)) return;
+  lay_out(&c, 300000);
+  c.count = 1;
+  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+    const int ranks = 2 + (int)p % 2;
+    c.steps[0] = (script_step){.plan = plan_of(plans[p], 1), .poisoned = -1};
+    held_by_rooms(&c, ranks, bytes);
+    cr_assert_eq((double)bytes[0], ranks * told_of_room(plans[p], ranks, c.n), "%s: %llu bytes",
+                 plans[p], (unsigned long long)bytes[0]);
   }
 }
 

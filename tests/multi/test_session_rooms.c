@@ -36,8 +36,9 @@ typedef struct scene {
   const char *transport, *policy, *where;
   const char *ipc[RANKS_MOST]; /* a rank's WEIR_DEVICE_IPC; NULL: not set */
   int ranks;
-  int dies;   /* rank that is killed in step 2; 0: none */
-  bool waits; /* rank 1 frees its session once rank 0 has */
+  uint64_t limit; /* weir_options.memory_limit of rank 0 */
+  int dies;       /* rank that is killed in step 2; 0: none */
+  bool waits;     /* rank 1 frees its session once rank 0 has */
   told *tell;
 } scene;
 
@@ -107,6 +108,7 @@ static void be_rank(const scene *s, int rank) {
   options.policy = s->policy;
   options.device = rank % test_device_open().devices();
   options.timeout_s = 20;
+  if (rank == 0) options.memory_limit = s->limit;
   t->status = weir_session_create(&session, &options);
   if (t->status == WEIR_OK) t->status = weir_register_tensor(session, "a", N / 4, NULL);
   if (t->status == WEIR_OK) t->status = weir_register_tensor(session, "b", N - N / 4, NULL);
@@ -223,4 +225,42 @@ Test(session_rooms, what_is_asked_for_is_checked) {
   cr_assert_not_null(strstr(s.tell[0].message, "WEIR_DEVICE_IPC"), "%s", s.tell[0].message);
   cr_assert_neq(s.tell[1].status, WEIR_OK);
   forget(&s);
+}
+
+static void expect_refusal(scene *s, const char *takes, const char *limit) {
+  run(s);
+  for (int r = 0; r < s->ranks; r++) {
+    cr_assert_eq(s->tell[r].status, WEIR_E_UNSUPPORTED, "rank %d: %s", r, s->tell[r].message);
+    cr_assert_not_null(strstr(s->tell[r].message, takes), "%s", s->tell[r].message);
+    cr_assert_not_null(strstr(s->tell[r].message, limit), "%s", s->tell[r].message);
+  }
+  forget(s);
+}
+
+/* Residual, e and the sum, a list of 5000 indices and values, two messages of 16 bytes and 8 an element,
+ * up to a multiple of 16 and 32 more, a bit an element; and a page of the device for the room. */
+Test(session_rooms, memory_limit_counts_rooms) {
+  const uint64_t bytes = 3 * 4 * N + 8 * 5000 + 2 * (40016 + 32) + N / 8, page = 2097152;
+  scene s = {
+      .transport = "shm", .policy = "fixed:topk:0.125:ag", .ranks = 2, .limit = bytes + page};
+  scene host = s;
+  try_scene(&s, true);
+  s.limit--;
+  expect_refusal(&s, "takes 2702248 bytes", "memory_limit is 2702247");
+  host.ipc[1] = "off"; /* and then nothing is in a room */
+  host.limit = bytes;
+  run(&host);
+  for (int r = 0; r < 2; r++)
+    cr_assert_eq(host.tell[r].status, WEIR_OK, "%s", host.tell[r].message);
+  forget(&host);
+}
+
+/* A sum and a gradient that comes in, and beside them the next stage's room, which is there once both have
+ * been run. */
+Test(session_rooms, memory_limit_counts_the_largest_room_of_a_schedule) {
+  scene s = {.transport = "shm",
+             .policy = "schedule:none:1:dense-tree;step=3:topk:0.125:ag",
+             .ranks = 2,
+             .limit = 2 * 4 * N + 2097151};
+  expect_refusal(&s, "plan none:1:dense-tree, which takes 2417152 bytes", "leaves 2417151");
 }

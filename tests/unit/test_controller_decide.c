@@ -398,3 +398,37 @@ Test(network, median_and_slowest_link) {
   cr_assert_eq(network.bandwidth, 90.0);
   cr_assert_eq(network.risen, 1);
 }
+
+/* A tenth of 10^6 elements as a message is 800016 bytes in room for 800048, which begins at a multiple of
+ * 256; two of them and two edges of 256 fit a page of 2 MiB, and those of a third are three pages. */
+Test(decide, rooms_on_devices_count_as_memory) {
+  weir_decision_input in = input_at(1e-3, 1e8);
+  const weir_plan tenth = plan_of("topk:0.1:ag"), third = plan_of("topk:0.333:ag");
+  const double page = 2097152, plan = 3 * 4e6 + 8e5 + 4 * 800048 + 125000;
+  in.devices = 1;
+  in.memory_limit = plan;
+  cr_assert(weir_plan_fits(&in, &tenth));
+  in.rooms = 1;
+  in.memory_limit = plan + page - 1;
+  cr_assert_not(weir_plan_fits(&in, &tenth));
+  in.memory_limit = plan + page;
+  cr_assert(weir_plan_fits(&in, &tenth));
+  in.room_bytes = 3 * page; /* of a plan before */
+  cr_assert_not(weir_plan_fits(&in, &tenth));
+  in.memory_limit = plan + 3 * page;
+  cr_assert(weir_plan_fits(&in, &tenth));
+  in.room_bytes = page;
+  in.memory_limit = 3 * 4e6 + 8 * 333000 + 4 * 2664048 + 125000 + 3 * page;
+  cr_assert(weir_plan_fits(&in, &third));
+  in.memory_limit--;
+  cr_assert_not(weir_plan_fits(&in, &third));
+}
+
+/* What is not a number of bytes is no input. */
+Test(decide, a_room_that_cannot_be_is_refused) {
+  weir_decision_input in = input_at(1e-3, 1e8);
+  weir_decision decision;
+  in.room_bytes = -1;
+  cr_assert_eq(weir_decide(&in, &decision), WEIR_E_INVALID);
+  cr_assert_not_null(strstr(weir_last_error(), "room_bytes"));
+}
