@@ -43,13 +43,15 @@ struct weir_backend {
   weir_status (*await)(weir_bucket *bucket);
 
   /* Parts of exchanges.  add: a rank's message, WEIR_E_PROTOCOL when it is malformed, is added to
-   * the sum.  list: this rank's list of indices is a message at bucket->blocks.  fetch: the values
-   * of e at bucket->index.  settle: there e becomes bucket->error, and the sum `value`.  store: e
+   * the sum.  list: this rank's list of indices is a message at bucket->blocks, or where messages stay
+   * on devices in its room there, of which read takes that of any rank.  fetch: the values of e at
+   * bucket->index, or at the places read, WEIR_E_PROTOCOL when these are malformed.  settle: there e becomes bucket->error, and the sum `value`.  store: e
    * becomes bucket->lost or 0, and the sum `sum`.  project_back: with the common columns in
    * bucket->value, this rank's Q, and what that sends is taken off e.  settle and store with NULL:
    * the sum is of no interest any more. */
   weir_status (*add)(weir_bucket *bucket, int rank);
   weir_status (*list)(weir_bucket *bucket, size_t *bytes);
+  weir_status (*read)(weir_bucket *bucket, int rank, size_t bytes);
   weir_status (*fetch)(weir_bucket *bucket);
   weir_status (*settle)(weir_bucket *bucket, const float *value);
   weir_status (*store)(weir_bucket *bucket, const float *sum);

@@ -67,6 +67,7 @@ weir_status weir_on_device_add(weir_bucket *bucket, int rank);
 weir_status weir_on_device_decode(const weir_bucket *bucket, const void *message, size_t bytes,
                                   bool first);
 weir_status weir_on_device_list(weir_bucket *bucket, size_t *bytes);
+weir_status weir_on_device_read(weir_bucket *bucket, int rank, size_t bytes);
 weir_status weir_on_device_fetch(weir_bucket *bucket);
 weir_status weir_on_device_settle(weir_bucket *bucket, const float *value);
 weir_status weir_on_device_store(weir_bucket *bucket, const float *sum);

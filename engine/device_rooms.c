@@ -166,7 +166,7 @@ weir_status weir_on_device_find_culprit(weir_engine *engine, weir_status status)
   for (size_t k = 0; k < engine->set.count; k++) {
     const weir_bucket *bucket = &engine->set.bucket[k];
     void *message = NULL;
-    if (!bucket->stays || bucket->parts ||
+    if (!bucket->stays || bucket->scheme != WEIR_SCHEME_GATHER ||
         on->ops->pin(on->device, bucket->stride, &message) != WEIR_OK)
       continue;
     int r = 0;

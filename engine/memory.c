@@ -68,7 +68,8 @@ size_t weir_bucket_stays(const weir_plan *plan, uint32_t scheme, weir_group_shap
                          size_t kept) {
   size_t bytes = 0;
   if (shape.ranks < 2) return 0;
-  if (scheme == WEIR_SCHEME_GATHER)
+  if (scheme == WEIR_SCHEME_GATHER ||
+      (scheme == WEIR_SCHEME_SHARED && weir_codec_find(plan->codec)->draw == NULL))
     bytes = weir_bucket_room_of(plan, scheme, shape, n, kept).stride;
   else if (scheme == WEIR_SCHEME_COMPRESSED)
     bytes = sum_stays(plan, shape, n);

@@ -27,7 +27,7 @@
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 6u
+#define WEIR_DEVICE_VERSION 7u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -77,7 +77,7 @@ typedef struct weir_device_task {
   uint64_t seed;
   void *message; /* where the message goes, page-locked, stride bytes; NULL: none (LIST; the others
                     that make one must have it) */
-  bool stays;    /* message is memory of the device, of a room: SELECT and ENCODE */
+  bool stays;    /* message is memory of the device, of a room: SELECT, ENCODE and LIST */
   /* Page-locked.  WHOLE and SHARE: where e goes, n floats.  THIN: `kept` floats, of which those from
    * first_sum on hold the columns to start from, and those before are stored. */
   float *values;
@@ -174,7 +174,12 @@ typedef struct weir_device_ops {
    * the next publish, which is to follow. */
   weir_status (*decode)(weir_device *device, size_t bucket, const void *message, size_t bytes,
                         bool first);
-  /* value = e at the bucket's k indices, where e and what u becomes are 0 then.  Waits. */
+  /* LIST: the bucket's indices are those of a list in a room, of which a copy is made; all of it is
+   * checked before an index is used.  What is wrong with it fetch says, WEIR_E_PROTOCOL, which does
+   * nothing then. */
+  weir_status (*read)(weir_device *device, size_t bucket, const void *list, size_t bytes);
+  /* value = e at the bucket's k indices, where e and what u becomes are 0 then.  index NULL: those that
+   * have been read.  Waits. */
   weir_status (*fetch)(weir_device *device, size_t bucket, const uint32_t *index, float *value);
   /* Of those places: e += error, sum = 0 but for value.  value NULL: sum is left as it is. */
   weir_status (*settle)(weir_device *device, size_t bucket, const float *error, const float *value);

@@ -1,4 +1,4 @@
-/* Messages that stay on devices (engine/device_rooms.c), gathered ones and sra's: steps over rooms have the bits of
+/* Messages that stay on devices (engine/device_rooms.c), gathered ones, sra's and AR-Topk's lists: steps over rooms have the bits of
  * steps over the host, whatever plans follow one another, and who cannot read a room keeps all ranks
  * out of theirs. */
 #include "device_course.h"
@@ -78,6 +78,32 @@ Test(device_rooms, sums_by_sra_have_the_bits_of_the_host) {
     }
 }
 
+static const char *const lists[] = {"star:0.1:art-ring", "star:0.05:art-tree:auto-bf16",
+                                    "var:0.1:art-ring", "var:0.2:art-tree:auto-fp32"};
+#define LISTS (sizeof lists / sizeof *lists)
+
+/* Of every rank in its turn, and of one whose gradient holds NaN. */
+Test(device_rooms, lists_of_indices_have_the_bits_of_the_host) {
+  static const int sizes[] = {2, 3, 4, 8};
+  static course c;
+  c.device = test_device_open();
+  for (size_t p = 0; p < LISTS; p++)
+    for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
+      const size_t which = GROUP_SLOW ? p % 4 : k;
+      lay_out(&c, p % 2 == 0 ? 1500 : 5001);
+      c.apart = (p + k) % 2 == 1;
+      c.momentum = k % 2 == 0 ? 0.9 : 0;
+      c.seed = p + 1;
+      c.count = 5;
+      for (int s = 0; s < c.count; s++)
+        c.steps[s] = (script_step){.plan = plan_of(lists[p], 1),
+                                   .poisoned = s == 1   ? 1
+                                               : s == 3 ? 0
+                                                        : -1};
+      compare_rooms(&c, sizes[which], true, true);
+    }
+}
+
 /* --- courses ---------------------------------------------------------------------------------- */
 
 static weir_plan draw_arm(weir_rng *rng) {
@@ -138,6 +164,11 @@ static weir_status late_decode(weir_device *device, size_t bucket, const void *m
   return true_ops->decode(device, bucket, message, bytes, first);
 }
 
+static weir_status late_read(weir_device *device, size_t bucket, const void *list, size_t bytes) {
+  lag();
+  return true_ops->read(device, bucket, list, bytes);
+}
+
 static weir_status late_add(weir_device *device, size_t bucket, const weir_device_part *part,
                             const void *from, bool add) {
   lag();
@@ -147,13 +178,14 @@ static weir_status late_add(weir_device *device, size_t bucket, const weir_devic
 /* The other ranks are a step ahead of it by then, whose messages are in the other half. */
 Test(device_rooms, no_message_is_written_over_before_all_have_read_it) {
   static const char *const plans[] = {"topk:0.1:ag", "qsgd:0.125:ag", "qsgd:0.125:sra",
-                                      "fp16:0.5:sra"};
+                                      "fp16:0.5:sra", "var:0.1:art-ring"};
   static course c;
   c.device = test_device_open();
   true_ops = c.device.ops;
   weir_device_ops ops = *true_ops;
   ops.decode = late_decode;
   ops.add = late_add;
+  ops.read = late_read;
   c.loose = true;
   c.other[1] = &ops;
   for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
@@ -175,12 +207,13 @@ Test(device_rooms, no_message_is_written_over_before_all_have_read_it) {
  * room. */
 Test(device_rooms, steps_wait_as_often_and_allocate_nothing) {
   static const char *const plans[] = {"topk:0.1:ag", "qsgd:0.125:ag", "qsgd:0.125:sra",
-                                      "fp16:0.5:sra"};
-  static const uint64_t waits[] = {2, 2, 4, 5}; /* test_device.c says why */
+                                      "fp16:0.5:sra", "star:0.1:art-ring"};
+  static const uint64_t waits[] = {2, 2, 4, 5, 3}; /* test_device.c says why */
+  const size_t count = sizeof plans / sizeof *plans;
   static course c;
   c.device = test_device_open();
   c.blind = c.rooms = true;
-  for (size_t p = 0; p < 4; p++) {
+  for (size_t p = 0; p < count; p++) {
     lay_out(&c, 3000);
     memset(c.steps, 0, sizeof c.steps);
     c.count = 6;
@@ -342,8 +375,9 @@ static struct {
 static weir_status harm_room(weir_transport *t, const weir_tag *tag, const weir_send *send,
                              size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
   const weir_bucket *bucket = &victim.engine->set.bucket[0];
+  const size_t place = bucket->scheme == WEIR_SCHEME_GATHER ? (size_t)t->rank : 0;
   if (bucket->told != NULL && victim.length > 0)
-    *(uint64_t *)(void *)(bucket->blocks + (size_t)t->rank * sizeof(uint64_t)) = victim.length;
+    *(uint64_t *)(void *)(bucket->blocks + place * sizeof(uint64_t)) = victim.length;
   if (bucket->told != NULL && victim.length == 0) {
     unsigned char *at = weir_on_device_room(bucket, t->rank) + victim.byte, byte = 0;
     victim.device->get(&byte, at, 1);
@@ -377,7 +411,8 @@ static void harmed_body(member *m) {
     }
     c->status[m->rank][s] = one_step(m, c, engine, &b, s);
     const bool told = strstr(weir_last_error(), "rank 1 sent a malformed") != NULL ||
-                      strstr(weir_last_error(), "a message of bucket 0 malformed") != NULL ||
+                      (engine->set.bucket[0].parts && /* which no host sees */
+                       strstr(weir_last_error(), "a message of bucket 0 malformed") != NULL) ||
                       strstr(weir_last_error(), "rank 0 is gone") != NULL || /* who has found it */
                       strstr(weir_last_error(), "rank 1 is gone") != NULL ||
                       strstr(weir_last_error(), "rank 1 (this rank) is gone") != NULL;
@@ -422,6 +457,8 @@ Test(device_rooms, a_harmed_room_changes_nothing) {
     harm_a_room("qsgd:0.125:sra", ranks, 0, 0);
     harm_a_room("fp16:0.5:sra", ranks, 3, 0);
   }
+  for (size_t byte = 0; byte < 24; byte += 3) /* rank 1 is the second step's root */
+    harm_a_room("star:0.1:art-ring", 2 + (int)byte % 2, byte, 0);
   harm_a_room("topk:0.1:ag", 2, 15, 0);   /* the header's last byte, which is 0 */
   harm_a_room("qsgd:0.125:ag", 2, 19, 0); /* a scale's sign */
 }
@@ -431,4 +468,7 @@ Test(device_rooms, a_malformed_length_is_refused) {
   harm_a_room("topk:0.1:ag", 2, 0, (uint64_t)1 << 40);
   harm_a_room("topk:0.1:ag", 3, 0, 7);
   harm_a_room("qsgd:0.125:ag", 2, 0, 100);
+  harm_a_room("star:0.1:art-ring", 2, 0, (uint64_t)1 << 40);
+  harm_a_room("star:0.1:art-ring", 3, 0, 7);
+  harm_a_room("star:0.1:art-ring", 3, 0, 16 + 4 * 299); /* one index less */
 }

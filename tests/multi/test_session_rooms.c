@@ -190,6 +190,24 @@ Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
       try_scene(&(scene){.transport = "shm", .policy = policies[p], .ranks = ranks}, true);
 }
 
+/* The list of 5000 indices is not sent, which the last step's root told the host's others otherwise. */
+Test(session_rooms, lists_have_the_bits_that_they_have_over_the_host) {
+  static const char *const policies[] = {"fixed:star:0.125:art-tree", "fixed:var:0.125:art-ring"};
+  for (size_t p = 0; p < 2; p++) {
+    scene rooms = {.transport = "shm", .policy = policies[p], .ranks = 3};
+    scene host = rooms;
+    uint64_t saved = 0;
+    for (int r = 0; r < RANKS_MOST; r++) host.ipc[r] = "off";
+    run(&rooms);
+    run(&host);
+    compare(&rooms, false, &host);
+    for (int r = 0; r < 3; r++) saved += host.tell[r].wire_bytes - rooms.tell[r].wire_bytes;
+    cr_assert_geq(saved, 4 * 5000);
+    forget(&rooms);
+    forget(&host);
+  }
+}
+
 Test(session_rooms, the_transport_is_of_no_matter) {
   try_scene(&(scene){.transport = "tcp", .policy = "fixed:topk:0.125:ag", .ranks = 2}, true);
 }
