@@ -401,6 +401,7 @@ static void harmed_body(member *m) {
   if (group_failed_by_now(m)) return;
   for (int s = 0; s < c->count; s++) {
     v.at = s;
+    group_barrier(m); /* nobody is in the step before when the group ends */
     if (s == 1 && m->rank == 1) {
       victim.engine = engine;
       victim.device = &c->device;
