@@ -1,10 +1,12 @@
-/* Messages that stay on devices, gathered ones and sra's: every rank has a room in its device's memory,
- * which those of the others read, and of a message at most its length goes through the host.
+/* Messages that stay on devices, gathered ones, those of sums and AR-Topk's lists: every rank has a room in
+ * its device's memory, which those of the others read, and of a message at most its length goes through
+ * the host.
  *
  * A room has two halves, which steps use in turns.  A half is written again two steps later, when all
- * ranks have read it: a rank tells its lengths of a step once its step before is through, in which
- * it has waited for all that its device was to read (finish), and nobody is through a step without
- * the lengths of all.  That is so of steps that are dropped and of trials, too. */
+ * ranks have read it: a rank comes to a step once its step before is through, in which it has waited
+ * for all that its device was to read (finish), and nobody is through a step to which some rank has
+ * not come: lengths come from all, and sums are of all.  That is so of steps that are dropped and of
+ * trials, too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

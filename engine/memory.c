@@ -52,16 +52,15 @@ static double room_bytes(const weir_bucket_room *room, const weir_plan *plan, ui
 
 /* --- rooms on devices ------------------------------------------------------------------------- */
 
-/* What a sum's messages are of that the device makes itself and all ranks exchange directly. */
+/* Of the messages that the device makes itself. */
 static size_t sum_stays(const weir_plan *plan, weir_group_shape shape, size_t n) {
   const weir_plan usual = weir_plan_usual(plan);
   const weir_codec *codec = weir_codec_find(plan->codec);
   const weir_compressed_row *row = weir_compressed_of(&usual);
   const bool levels = shape.hosts < shape.ranks && shape.ranks % shape.hosts == 0;
-  const bool all = row != NULL && (row->id == WEIR_COMPRESSED_SRA ||
-                                   (row->id == WEIR_COMPRESSED_HIER_SRA && !levels));
   const weir_coder coder = {.codec = codec, .cr = plan->cr, .bucket_log2 = plan->bucket_log2};
-  return all && !codec->by_tensor ? weir_sra_stays(&coder, n, shape.ranks) : 0;
+  if (row == NULL || codec->by_tensor || (row->id == WEIR_COMPRESSED_HIER_SRA && levels)) return 0;
+  return weir_coder_stays(&coder, row->id, n, shape.ranks);
 }
 
 size_t weir_bucket_stays(const weir_plan *plan, uint32_t scheme, weir_group_shape shape, size_t n,

@@ -1,4 +1,4 @@
-/* Messages that stay on devices (engine/device_rooms.c), gathered ones, sra's and AR-Topk's lists: steps over rooms have the bits of
+/* Messages that stay on devices (engine/device_rooms.c), gathered ones, those of sums and AR-Topk's lists: steps over rooms have the bits of
  * steps over the host, whatever plans follow one another, and who cannot read a room keeps all ranks
  * out of theirs. */
 #include "device_course.h"
@@ -53,13 +53,22 @@ Test(device_rooms, every_gathered_arm_has_the_bits_of_the_host) {
   cr_assert_eq(tried, 20);
 }
 
-static const char *const sums[] = {"qsgd:0.125:sra",   "qsgd:0.0625:sra:bucket=64",
-                                   "qsgd-l2:0.25:sra", "qsgd-nearest:0.125:sra",
-                                   "fp16:0.5:sra",     "qsgd-l2-nearest:0.25:sra"};
+static const char *const sums[] = {"qsgd:0.125:sra",
+                                   "qsgd:0.0625:sra:bucket=64",
+                                   "qsgd-l2:0.25:sra",
+                                   "qsgd-nearest:0.125:sra",
+                                   "fp16:0.5:sra",
+                                   "qsgd-l2-nearest:0.25:sra",
+                                   "qsgd:0.125:compressed-ring",
+                                   "fp16:0.5:compressed-ring",
+                                   "qsgd-l2:0.25:compressed-ring:bucket=64",
+                                   "qsgd:0.125:compressed-tree",
+                                   "fp16:0.5:compressed-tree",
+                                   "qsgd-nearest:0.0625:compressed-tree:bucket=1024"};
 #define SUMS (sizeof sums / sizeof *sums)
 
 /* Shares of a few elements, or of none, and of several messages. */
-Test(device_rooms, sums_by_sra_have_the_bits_of_the_host) {
+Test(device_rooms, sums_of_messages_have_the_bits_of_the_host) {
   static const int sizes[] = {2, 3, 4, 8};
   static const size_t lengths[] = {1500, 5, 70001, 13};
   static course c;
@@ -177,8 +186,13 @@ static weir_status late_add(weir_device *device, size_t bucket, const weir_devic
 
 /* The other ranks are a step ahead of it by then, whose messages are in the other half. */
 Test(device_rooms, no_message_is_written_over_before_all_have_read_it) {
-  static const char *const plans[] = {"topk:0.1:ag", "qsgd:0.125:ag", "qsgd:0.125:sra",
-                                      "fp16:0.5:sra", "var:0.1:art-ring"};
+  static const char *const plans[] = {"topk:0.1:ag",
+                                      "qsgd:0.125:ag",
+                                      "qsgd:0.125:sra",
+                                      "fp16:0.5:sra",
+                                      "var:0.1:art-ring",
+                                      "qsgd:0.125:compressed-ring",
+                                      "qsgd:0.125:compressed-tree"};
   static course c;
   c.device = test_device_open();
   true_ops = c.device.ops;
@@ -206,9 +220,14 @@ Test(device_rooms, no_message_is_written_over_before_all_have_read_it) {
 /* Nothing but what messages over the host take is waited for, and no step but a plan's first makes
  * room. */
 Test(device_rooms, steps_wait_as_often_and_allocate_nothing) {
-  static const char *const plans[] = {"topk:0.1:ag", "qsgd:0.125:ag", "qsgd:0.125:sra",
-                                      "fp16:0.5:sra", "star:0.1:art-ring"};
-  static const uint64_t waits[] = {2, 2, 4, 5, 3}; /* test_device.c says why */
+  static const char *const plans[] = {"topk:0.1:ag",
+                                      "qsgd:0.125:ag",
+                                      "qsgd:0.125:sra",
+                                      "fp16:0.5:sra",
+                                      "star:0.1:art-ring",
+                                      "qsgd:0.25:compressed-ring",
+                                      "qsgd:0.125:compressed-tree"};
+  static const uint64_t waits[] = {2, 2, 4, 5, 3, 4, 3}; /* test_device.c says why */
   const size_t count = sizeof plans / sizeof *plans;
   static course c;
   c.device = test_device_open();
@@ -415,8 +434,9 @@ static void harmed_body(member *m) {
                       (engine->set.bucket[0].parts && /* which no host sees */
                        strstr(weir_last_error(), "a message of bucket 0 malformed") != NULL) ||
                       strstr(weir_last_error(), "rank 0 is gone") != NULL || /* who has found it */
+                      strstr(weir_last_error(), "rank 2 is gone") != NULL ||
                       strstr(weir_last_error(), "rank 1 is gone") != NULL ||
-                      strstr(weir_last_error(), "rank 1 (this rank) is gone") != NULL;
+                      strstr(weir_last_error(), "(this rank) is gone") != NULL;
     if (c->status[m->rank][s] != WEIR_OK && !told)
       group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
   }
@@ -457,6 +477,10 @@ Test(device_rooms, a_harmed_room_changes_nothing) {
   for (int ranks = 2; ranks < 4; ranks++) { /* what rank 1 sends to rank 0 */
     harm_a_room("qsgd:0.125:sra", ranks, 0, 0);
     harm_a_room("fp16:0.5:sra", ranks, 3, 0);
+    harm_a_room("qsgd:0.125:compressed-ring", ranks, 0, 0); /* and around a ring to rank 2 or 0 */
+    harm_a_room("fp16:0.5:compressed-ring", ranks, 3, 0);
+    harm_a_room("qsgd:0.125:compressed-tree", ranks, 0, 0);
+    harm_a_room("fp16:0.5:compressed-tree", ranks, 3, 0);
   }
   for (size_t byte = 0; byte < 24; byte += 3) /* rank 1 is the second step's root */
     harm_a_room("star:0.1:art-ring", 2 + (int)byte % 2, byte, 0);

@@ -182,9 +182,14 @@ static void try_scene(scene *rooms, bool stayed) {
 }
 
 Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
-  static const char *const policies[] = {
-      "fixed:topk:0.125:ag", "fixed:qsgd:0.125:ag",  "fixed:qsgd-l2:0.25:ag:bucket=1024",
-      "fixed:fp16:0.5:ag",   "fixed:qsgd:0.125:sra", "fixed:fp16:0.5:sra"};
+  static const char *const policies[] = {"fixed:topk:0.125:ag",
+                                         "fixed:qsgd:0.125:ag",
+                                         "fixed:qsgd-l2:0.25:ag:bucket=1024",
+                                         "fixed:fp16:0.5:ag",
+                                         "fixed:qsgd:0.125:sra",
+                                         "fixed:fp16:0.5:sra",
+                                         "fixed:qsgd:0.125:compressed-ring",
+                                         "fixed:qsgd:0.125:compressed-tree"};
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     for (int ranks = 2; ranks <= RANKS_MOST; ranks++)
       try_scene(&(scene){.transport = "shm", .policy = policies[p], .ranks = ranks}, true);
