@@ -42,7 +42,8 @@ struct weir_backend {
   weir_status (*compress)(weir_bucket *bucket);
   weir_status (*await)(weir_bucket *bucket);
 
-  /* Parts of exchanges.  add: a rank's message, WEIR_E_PROTOCOL when it is malformed, is added to
+  /* Parts of exchanges.  pass_on: of messages that stay on devices inside of each of several machines,
+   * whose lengths are known, those of the others at this rank's place come into its room.  add: a rank's message, WEIR_E_PROTOCOL when it is malformed, is added to
    * the sum.  list: this rank's list of indices is a message at bucket->blocks, or where messages stay
    * on devices in its room there, of which read takes that of any rank.  fetch: the values of e at
    * bucket->index, or at the places read, WEIR_E_PROTOCOL when these are malformed.  settle: there e becomes bucket->error, and the sum `value`.  store: e
@@ -50,6 +51,7 @@ struct weir_backend {
    * bucket->value, this rank's Q, and what that sends is taken off e.  settle and store with NULL:
    * the sum is of no interest any more. */
   weir_status (*add)(weir_bucket *bucket, int rank);
+  weir_status (*pass_on)(weir_bucket *bucket);
   weir_status (*list)(weir_bucket *bucket, size_t *bytes);
   weir_status (*read)(weir_bucket *bucket, int rank, size_t bytes);
   weir_status (*fetch)(weir_bucket *bucket);

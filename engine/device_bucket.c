@@ -60,6 +60,7 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
       .seed = weir_gather_seed(bucket),
       .message = message,
       .stays = message != NULL && bucket->stays,
+      .copy = weir_on_device_column(bucket, engine->rank),
       .values = bucket->thin ? bucket->value : bucket->fed,
       .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL};
   weir_on_device_sample(bucket, &task);

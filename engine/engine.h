@@ -72,11 +72,14 @@ _Static_assert(sizeof(weir_header) <= WEIR_HEADER_MAX, "a header must fit its bl
 #define WEIR_CURVE_POINTS 8
 extern const double weir_curve_cr[WEIR_CURVE_POINTS];
 
+/* Whose devices read each other's memory. */
+enum { WEIR_ROOMS_NONE = 0, WEIR_ROOMS_ALL = 1, WEIR_ROOMS_INSIDE = 2 /* of each machine */ };
+
 /* What the engine measured of one step, for the rank's own controller and log. */
 typedef struct weir_step_record {
   weir_step_info info;
   weir_cost_terms terms; /* of the plan executed, all buckets', with the wire bytes really sent */
-  bool rooms;            /* messages can stay on devices, of which the ranks' rooms */
+  uint64_t rooms;        /* messages can stay on devices: WEIR_ROOMS_*, of which the ranks' rooms */
   double room_bytes;     /* take so much each */
 } weir_step_record;
 
@@ -143,7 +146,8 @@ typedef struct weir_engine_config {
   void *stream;
   double device_timeout_s;
   bool devices;
-  bool rooms; /* all ranks have one, and are to try whether these can read each other's memory */
+  bool rooms; /* all ranks have one, and are to try whether these can read each other's memory: */
+  bool rooms_inside; /* those of a machine, of which there are several (weir_comm_levelled) */
   int most_ranks; /* that the group may have once others join: memory_limit is for as many; or 0 */
   bool counts; /* headers tell of nonzero elements: in every step while gradients have few, in host
                   memory, without momentum */

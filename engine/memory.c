@@ -63,16 +63,21 @@ static size_t sum_stays(const weir_plan *plan, weir_group_shape shape, size_t n)
   return weir_coder_stays(&coder, row->id, n, shape.ranks);
 }
 
-size_t weir_bucket_stays(const weir_plan *plan, uint32_t scheme, weir_group_shape shape, size_t n,
-                         size_t kept) {
-  size_t bytes = 0;
-  if (shape.ranks < 2) return 0;
-  if (scheme == WEIR_SCHEME_GATHER ||
-      (scheme == WEIR_SCHEME_SHARED && weir_codec_find(plan->codec)->draw == NULL))
-    bytes = weir_bucket_room_of(plan, scheme, shape, n, kept).stride;
-  else if (scheme == WEIR_SCHEME_COMPRESSED)
-    bytes = sum_stays(plan, shape, n);
+size_t weir_room_stride(size_t bytes) {
   return (bytes + WEIR_ROOM_EDGE - 1) / WEIR_ROOM_EDGE * WEIR_ROOM_EDGE;
+}
+
+/* Inside of machines gathered messages alone stay, and a rank's room has its own and those that it has
+ * taken from other machines. */
+size_t weir_bucket_stays(const weir_plan *plan, uint32_t scheme, weir_group_shape shape,
+                         bool inside, size_t n, size_t kept) {
+  const bool gathers = scheme == WEIR_SCHEME_GATHER;
+  const bool lists = scheme == WEIR_SCHEME_SHARED && weir_codec_find(plan->codec)->draw == NULL;
+  if (shape.ranks < 2 || (inside && !gathers)) return 0;
+  const size_t each = gathers || lists ? weir_bucket_room_of(plan, scheme, shape, n, kept).stride
+                      : scheme == WEIR_SCHEME_COMPRESSED ? sum_stays(plan, shape, n)
+                                                         : 0;
+  return (inside ? (size_t)shape.hosts : 1) * weir_room_stride(each);
 }
 
 double weir_room_takes(size_t half) { return half > 0 ? (double)weir_room_memory(2 * half) : 0.0; }
@@ -201,6 +206,6 @@ double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, siz
 double weir_plan_room(const weir_plan *plan, const weir_memory_form *form, size_t elements,
                       size_t kept) {
   const weir_group_shape shape = {form->ranks, form->hosts, true};
-  return weir_room_takes(
-      weir_bucket_stays(plan, scheme_of(plan, form, elements, kept), shape, elements, kept));
+  return weir_room_takes(weir_bucket_stays(plan, scheme_of(plan, form, elements, kept), shape,
+                                           form->rooms_inside, elements, kept));
 }

@@ -183,8 +183,10 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
     record->terms.byte_terms += terms.byte_terms;
     record->terms.spread_terms += terms.spread_terms;
   }
-  record->rooms = engine->config.rooms && engine->size > 1;
-  if (record->rooms) record->room_bytes = weir_room_takes(engine->backend->shared(engine));
+  if (engine->config.rooms && engine->size > 1)
+    record->rooms = engine->config.rooms_inside ? WEIR_ROOMS_INSIDE : WEIR_ROOMS_ALL;
+  if (record->rooms != WEIR_ROOMS_NONE)
+    record->room_bytes = weir_room_takes(engine->backend->shared(engine));
   if (engine->config.virtual_network != NULL) set_virtual_times(engine);
   weir_step_info *info = &record->info;
   info->step = engine->committed;

@@ -78,6 +78,7 @@ typedef struct weir_device_task {
   void *message; /* where the message goes, page-locked, stride bytes; NULL: none (LIST; the others
                     that make one must have it) */
   bool stays;    /* message is memory of the device, of a room: SELECT, ENCODE and LIST */
+  void *copy;    /* with stays: where it goes as well, page-locked, stride bytes; NULL: nowhere */
   /* Page-locked.  WHOLE and SHARE: where e goes, n floats.  THIN: `kept` floats, of which those from
    * first_sum on hold the columns to start from, and those before are stored. */
   float *values;
@@ -174,6 +175,9 @@ typedef struct weir_device_ops {
    * the next publish, which is to follow. */
   weir_status (*decode)(weir_device *device, size_t bucket, const void *message, size_t bytes,
                         bool first);
+  /* Of another machine: a message, page-locked, goes to its place in a room.  Waits. */
+  weir_status (*leave)(weir_device *device, size_t bucket, void *room, const void *message,
+                       size_t bytes);
   /* LIST: the bucket's indices are those of a list in a room, of which a copy is made; all of it is
    * checked before an index is used.  What is wrong with it fetch says, WEIR_E_PROTOCOL, which does
    * nothing then. */

@@ -138,7 +138,8 @@ static size_t kept_by(const weir_session *session, const weir_plan *plan) {
 /* The largest room on a device that a policy's plans come to: once made it stays. */
 static double largest_room(const weir_session *session) {
   const weir_memory_form form = {.ranks = session->options.world_size,
-                                 .hosts = weir_comm_hosts(session->comm)};
+                                 .hosts = weir_comm_hosts(session->comm),
+                                 .rooms_inside = session->rooms_inside};
   double most = 0;
   weir_plan plan;
   for (size_t i = 0; session->rooms && weir_policy_heaviest(session->options.policy, i, &plan); i++)
@@ -327,6 +328,7 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
       .device_timeout_s = session->options.timeout_s,
       .devices = session->devices,
       .rooms = session->rooms,
+      .rooms_inside = session->rooms_inside,
       .most_ranks = session->options.max_ranks,
       .counts = session->device_ops == NULL && !(session->options.momentum_correction > 0) &&
                 weir_policy_counts(session->options.policy, session->options.risk),

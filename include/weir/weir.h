@@ -135,7 +135,8 @@ typedef struct weir_options {
    * names it where it is not installed.  Ranks with and without a device may be in one group; then
    * none of them runs a plan that a device cannot (docs/internals/device.md).  Where all ranks have
    * one, on one machine, messages that devices make, and the lists of star and var, stay in the devices'
-   * memory, whatever the transport, unless the environment's WEIR_DEVICE_IPC is "off" on some rank. */
+   * memory, whatever the transport, unless the environment's WEIR_DEVICE_IPC is "off" on some rank; on
+   * several machines of as many ranks each, messages of all-gathers inside of these. */
   int device;
   /* With a device: the cudaStream_t on which gradients are computed and averages used; NULL: the
    * default stream.  Borrowed: it must outlive the session.  See weir_submit. */

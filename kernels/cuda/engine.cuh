@@ -96,6 +96,8 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
 weir_status weir_device_await(weir_device *device, size_t bucket, const weir_device_told **told);
 weir_status weir_device_decode(weir_device *device, size_t bucket, const void *message,
                                size_t bytes, bool first);
+weir_status weir_device_leave(weir_device *device, size_t bucket, void *room, const void *message,
+                              size_t bytes);
 weir_status weir_device_read(weir_device *device, size_t bucket, const void *list, size_t bytes);
 weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t *index,
                               float *value);

@@ -237,7 +237,8 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
   if (status == WEIR_OK && task->bins != NULL) status = histogram(unit, fed.e, task->bins);
   if (status == WEIR_OK) status = prepare(device, unit, &fed, task, &bytes);
   if (status == WEIR_OK)
-    status = weir_device_ship(device, bucket, cuda, bytes, task->stays ? NULL : task->message);
+    status =
+        weir_device_ship(device, bucket, cuda, bytes, task->stays ? task->copy : task->message);
   return status == WEIR_OK ? weir_cuda_check(cudaEventRecord(unit->ready, cuda->stream), "an event")
                            : status;
 }
@@ -285,6 +286,18 @@ weir_status weir_device_tell_fault(weir_device *device, size_t bucket) {
                           &device->verdict[bucket]);
 }
 
+static weir_status settle_own(weir_device *device) {
+  weir_status status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
+  return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
+}
+
+weir_status weir_device_leave(weir_device *device, size_t bucket, void *room, const void *message,
+                              size_t bytes) {
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) status = weir_cuda_copy(device->unit[bucket].far, room, message, bytes);
+  return status == WEIR_OK ? settle_own(device) : status;
+}
+
 weir_status weir_device_read(weir_device *device, size_t bucket, const void *list, size_t bytes) {
   weir_device_unit *unit = &device->unit[bucket];
   const weir_device_bucket *shape = &unit->bucket;
@@ -311,9 +324,7 @@ weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t
   }
   if (status == WEIR_OK) status = weir_device_mask(device, unit, unit->far, unit->index, k);
   if (status == WEIR_OK) status = weir_cuda_copy(unit->far, value, unit->value, k * sizeof *value);
-  if (status == WEIR_OK)
-    status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
-  if (status == WEIR_OK) status = weir_device_wait(device, device->done);
+  if (status == WEIR_OK) status = settle_own(device);
   return status == WEIR_OK && device->verdict[bucket].fault != 0
              ? weir_fail(WEIR_E_PROTOCOL, "malformed list of indices on its device")
              : status;

@@ -113,6 +113,31 @@ Test(device_rooms, lists_of_indices_have_the_bits_of_the_host) {
     }
 }
 
+/* Machines of two, three and four ranks, which follow one another or take turns. */
+static const char *const machines[] = {"aabb", "abab", "ababab", "aaaabbbb", "aabbccdd"};
+#define MACHINES (sizeof machines / sizeof *machines)
+
+/* And where there is one rank, or another, whose gradient holds NaN. */
+Test(device_rooms, inside_of_machines_gathered_arms_have_the_bits_of_the_host) {
+  static course c;
+  c.device = test_device_open();
+  c.inside = true;
+  for (size_t arm = 0; arm < sizeof arms / sizeof *arms; arm++) {
+    if (!gathers(arms[arm])) continue;
+    const weir_plan plan = plan_of(arms[arm], 1);
+    c.machines = machines[arm % MACHINES];
+    const int ranks = (int)strlen(c.machines);
+    lay_out(&c, arm % 2 == 0 ? 1500 : 5001);
+    c.apart = arm % 3 == 1;
+    c.momentum = is_exact(&plan) && arm % 2 == 0 ? 0.9 : 0;
+    c.seed = arm + 1;
+    c.count = 5;
+    for (int s = 0; s < c.count; s++)
+      c.steps[s] = (script_step){.plan = plan, .poisoned = s == 2 ? ranks - 1 : s == 3 ? 0 : -1};
+    compare_rooms(&c, ranks, true, is_exact(&plan));
+  }
+}
+
 /* --- courses ---------------------------------------------------------------------------------- */
 
 static weir_plan draw_arm(weir_rng *rng) {
@@ -139,27 +164,37 @@ static void draw_step(script_step *s, weir_rng *rng, uint64_t id, int ranks) {
         weir_rng_below(rng, 3) == 0 ? GROUP_MAX : (int)weir_rng_below(rng, (uint64_t)ranks);
 }
 
-Test(device_rooms, changing_plans_trials_and_poisoned_gradients_have_the_bits_of_the_host) {
-  static const int sizes[] = {2, 3, 4, 8};
+/* where: machines, a letter a rank; NULL: so many ranks on one. */
+static void run_random(const char *where, int ranks, uint64_t seed) {
   static course c;
   c.device = test_device_open();
-  for (uint64_t seed = 1; seed <= (GROUP_SLOW ? 1 : 4); seed++) {
-    const int ranks = sizes[(seed + 1) % 4];
-    weir_rng rng = weir_rng_of(seed + 100);
-    bool trial = false;
-    lay_out(&c, seed % 2 == 0 ? 700 : 4000);
-    memset(c.steps, 0, sizeof c.steps);
-    c.momentum = seed % 2 == 0 ? 0 : 0.75;
-    c.apart = seed == 3;
-    c.seed = seed;
-    c.count = STEPS_MAX;
-    for (int s = 0; s < c.count; s++) {
-      draw_step(&c.steps[s], &rng, (uint64_t)s, ranks);
-      trial = s > 0 && weir_rng_below(&rng, trial ? 2 : 5) == 0;
-      c.steps[s].action = trial ? WEIR_ACTION_TRIAL : WEIR_ACTION_SWITCH;
-    }
-    compare_rooms(&c, ranks, true, true);
+  c.machines = where;
+  c.inside = where != NULL;
+  weir_rng rng = weir_rng_of(seed + 100);
+  bool trial = false;
+  lay_out(&c, seed % 2 == 0 ? 700 : 4000);
+  memset(c.steps, 0, sizeof c.steps);
+  c.momentum = seed % 2 == 0 ? 0 : 0.75;
+  c.apart = seed == 3;
+  c.seed = seed;
+  c.count = STEPS_MAX;
+  for (int s = 0; s < c.count; s++) {
+    draw_step(&c.steps[s], &rng, (uint64_t)s, ranks);
+    trial = s > 0 && weir_rng_below(&rng, trial ? 2 : 5) == 0;
+    c.steps[s].action = trial ? WEIR_ACTION_TRIAL : WEIR_ACTION_SWITCH;
   }
+  compare_rooms(&c, ranks, true, true);
+}
+
+Test(device_rooms, changing_plans_trials_and_poisoned_gradients_have_the_bits_of_the_host) {
+  static const int sizes[] = {2, 3, 4, 8};
+  for (uint64_t seed = 1; seed <= (GROUP_SLOW ? 1 : 4); seed++)
+    run_random(NULL, sizes[(seed + 1) % 4], seed);
+}
+
+Test(device_rooms, inside_of_machines_changing_plans_have_the_bits_of_the_host) {
+  for (uint64_t seed = 1; seed <= (GROUP_SLOW ? 1 : 4); seed++)
+    run_random(machines[seed % MACHINES], (int)strlen(machines[seed % MACHINES]), seed + 10);
 }
 
 static const weir_device_ops *true_ops;
@@ -213,7 +248,7 @@ Test(device_rooms, no_message_is_written_over_before_all_have_read_it) {
                                  .action = s == 5   ? WEIR_ACTION_TRIAL
                                            : s == 6 ? WEIR_ACTION_SWITCH
                                                     : WEIR_ACTION_KEEP};
-    compare_rooms(&c, 3, true, true);
+    compare_rooms(&c, c.inside ? 4 : 3, true, true);
   }
 }
 
@@ -226,20 +261,23 @@ Test(device_rooms, steps_wait_as_often_and_allocate_nothing) {
                                       "fp16:0.5:sra",
                                       "star:0.1:art-ring",
                                       "qsgd:0.25:compressed-ring",
-                                      "qsgd:0.125:compressed-tree"};
-  static const uint64_t waits[] = {2, 2, 4, 5, 3, 4, 3}; /* test_device.c says why */
+                                      "qsgd:0.125:compressed-tree",
+                                      "topk:0.1:ag"};
+  static const uint64_t waits[] = {2, 2, 4, 5, 3, 4, 3, 3}; /* test_device.c says why */
   const size_t count = sizeof plans / sizeof *plans;
   static course c;
   c.device = test_device_open();
   c.blind = c.rooms = true;
   for (size_t p = 0; p < count; p++) {
+    c.inside = p == 7; /* a wait for what another machine's rank has sent */
+    c.machines = c.inside ? "aabb" : NULL;
     lay_out(&c, 3000);
     memset(c.steps, 0, sizeof c.steps);
     c.count = 6;
     for (int s = 0; s < c.count; s++)
       c.steps[s] = (script_step){.plan = plan_of(plans[p], 1), .poisoned = -1};
     make_room(&c);
-    run_course(&c, 2, 3);
+    run_course(&c, c.inside ? 4 : 2, c.inside ? 15 : 3);
     for (int s = 2; s < c.count; s++) {
       cr_assert_eq(c.allocated[s], c.allocated[1], "%s allocates in step %d", plans[p], s);
       for (int r = 0; r < 2; r++)
@@ -273,9 +311,9 @@ static bool tells(const test_device *d) {
   return yes;
 }
 
-static double told_of_room(const char *text, int ranks, size_t n) {
+static double told_of_room(const char *text, int ranks, int hosts, size_t n) {
   const weir_plan plan = plan_of(text, 0);
-  const weir_memory_form form = {.ranks = ranks, .hosts = ranks};
+  const weir_memory_form form = {.ranks = ranks, .hosts = hosts, .rooms_inside = hosts < ranks};
   return weir_plan_room(&plan, &form, n, weir_cost_kept(&plan, n));
 }
 
@@ -297,9 +335,9 @@ Test(device_rooms, rooms_take_what_memory_counts) {
         .plan = plan_of(plans[s], 1 + (uint64_t)s), .poisoned = -1, .action = WEIR_ACTION_SWITCH};
   held_by_rooms(&c, 2, bytes);
   for (int s = 0; s < c.count; s++) cr_assert_eq(bytes[s], 2 * pages[s] << 21, "step %d", s);
-  cr_assert_eq(told_of_room("topk:0.5:ag", 2, c.n), 4194304.0);
-  cr_assert_eq(told_of_room("topk:0.01:ag", 2, c.n), 2097152.0);
-  cr_assert_eq(told_of_room("none:1:dense-ring", 2, c.n), 0.0);
+  cr_assert_eq(told_of_room("topk:0.5:ag", 2, 2, c.n), 4194304.0);
+  cr_assert_eq(told_of_room("topk:0.01:ag", 2, 2, c.n), 2097152.0);
+  cr_assert_eq(told_of_room("none:1:dense-ring", 2, 2, c.n), 0.0);
 }
 
 Test(device_rooms, every_kind_of_message_is_counted) {
@@ -316,9 +354,32 @@ Test(device_rooms, every_kind_of_message_is_counted) {
     const int ranks = 2 + (int)p % 2;
     c.steps[0] = (script_step){.plan = plan_of(plans[p], 1), .poisoned = -1};
     held_by_rooms(&c, ranks, bytes);
-    cr_assert_eq((double)bytes[0], ranks * told_of_room(plans[p], ranks, c.n), "%s: %llu bytes",
-                 plans[p], (unsigned long long)bytes[0]);
+    cr_assert_eq((double)bytes[0], ranks * told_of_room(plans[p], ranks, ranks, c.n),
+                 "%s: %llu bytes", plans[p], (unsigned long long)bytes[0]);
   }
+}
+
+/* Inside of three machines a rank's room has three messages of two steps: of a tenth of the elements, 240016
+ * bytes that take 240128, that is a page of 2 MiB, and of a fifth, 480128, two. */
+Test(device_rooms, inside_of_machines_rooms_have_a_message_of_each) {
+  static const char *const plans[] = {"topk:0.1:ag", "topk:0.2:ag", "qsgd:0.125:sra"};
+  static const uint64_t pages[] = {1, 2, 2};
+  static course c;
+  uint64_t bytes[STEPS_MAX];
+  c.device = test_device_open();
+  if (!tells(&c.device)) return;
+  c.inside = true;
+  c.machines = "abcabc";
+  lay_out(&c, 300000);
+  c.count = 3;
+  for (int s = 0; s < c.count; s++)
+    c.steps[s] = (script_step){
+        .plan = plan_of(plans[s], 1 + (uint64_t)s), .poisoned = -1, .action = WEIR_ACTION_SWITCH};
+  held_by_rooms(&c, 6, bytes);
+  for (int s = 0; s < c.count; s++) cr_assert_eq(bytes[s], 6 * pages[s] << 21, "step %d", s);
+  cr_assert_eq(told_of_room("topk:0.1:ag", 6, 3, c.n), 2097152.0);
+  cr_assert_eq(told_of_room("topk:0.2:ag", 6, 3, c.n), 4194304.0);
+  cr_assert_eq(told_of_room("qsgd:0.125:sra", 6, 3, c.n), 0.0);
 }
 
 /* --- what goes wrong -------------------------------------------------------------------------- */
@@ -365,8 +426,11 @@ Test(device_rooms, one_that_cannot_keeps_all_on_the_host) {
   static course c;
   c.device = test_device_open();
   true_ops = c.device.ops;
-  for (int way = 0; way < 5; way++) {
+  for (int trial = 0; trial < 10; trial++) {
+    const int way = trial / 2;
     weir_device_ops ops = *true_ops;
+    c.inside = trial % 2 == 1;
+    c.machines = c.inside ? "aabb" : NULL;
     const weir_plan plan = plan_of("topk:0.1:ag", 1);
     if (way == 0) ops.make_room = no_room;
     if (way == 1) ops.open_room = no_opening;
@@ -378,7 +442,7 @@ Test(device_rooms, one_that_cannot_keeps_all_on_the_host) {
     c.count = 3;
     c.other[1] = &ops;
     for (int s = 0; s < c.count; s++) c.steps[s] = (script_step){.plan = plan, .poisoned = -1};
-    compare_rooms(&c, 3, false, true);
+    compare_rooms(&c, c.inside ? 4 : 3, false, true);
     c.other[1] = NULL;
   }
 }
@@ -414,8 +478,10 @@ static void harmed_body(member *m) {
   buffers b;
   weir_engine *engine = NULL;
   const weir_engine_config config = config_of(m, c, &v);
-  if (weir_engine_create(&engine, &config) != WEIR_OK)
-    group_fail(m->group, "%s", weir_last_error());
+  weir_status status = WEIR_OK;
+  if (c->machines != NULL) status = weir_comm_find_hosts(m->comm, (uint64_t)c->machines[m->rank]);
+  if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
+  if (status != WEIR_OK) group_fail(m->group, "%s", weir_last_error());
   make_buffers(c, true, &b);
   if (group_failed_by_now(m)) return;
   for (int s = 0; s < c->count; s++) {
@@ -445,13 +511,17 @@ static void harmed_body(member *m) {
   free_buffers(c, true, &b);
 }
 
-static void harm_a_room(const char *text, int ranks, size_t byte, uint64_t length) {
+/* where: machines, or NULL for one.  What other machines have is not harmed. */
+static void harm_room_of(const char *text, const char *where, int ranks, size_t byte,
+                         uint64_t length) {
   static course c;
   c.device = test_device_open();
   lay_out(&c, 3000);
   memset(c.steps, 0, sizeof c.steps);
   c.where = (1U << ranks) - 1;
   c.rooms = true;
+  c.inside = where != NULL;
+  c.machines = where;
   c.count = 2;
   victim.byte = byte;
   victim.length = length;
@@ -461,11 +531,16 @@ static void harm_a_room(const char *text, int ranks, size_t byte, uint64_t lengt
   group_well(ranks, harmed_body, &c, text);
   for (int r = 0; r < ranks; r++) {
     cr_assert_eq(c.status[r][0], WEIR_OK);
+    if (where != NULL && where[r] != where[1] && c.status[r][1] == WEIR_OK) continue;
     cr_assert(c.status[r][1] == WEIR_E_PROTOCOL || c.status[r][1] == WEIR_E_PEER,
               "%s, byte %zu: rank %d: %d", text, byte, r, (int)c.status[r][1]);
     same(c.after[r] + c.n, c.before[r] + c.n, c.n, "residual", r, 1);
   }
   free_room(&c);
+}
+
+static void harm_a_room(const char *text, int ranks, size_t byte, uint64_t length) {
+  harm_room_of(text, NULL, ranks, byte, length);
 }
 
 /* All ranks find it, whose room it is too; the residual is what it was. */
@@ -496,4 +571,37 @@ Test(device_rooms, a_malformed_length_is_refused) {
   harm_a_room("star:0.1:art-ring", 2, 0, (uint64_t)1 << 40);
   harm_a_room("star:0.1:art-ring", 3, 0, 7);
   harm_a_room("star:0.1:art-ring", 3, 0, 16 + 4 * 299); /* one index less */
+  harm_room_of("topk:0.1:ag", "aabb", 4, 0, (uint64_t)1 << 40);
+  harm_room_of("topk:0.1:ag", "abab", 4, 0, 7);
+  harm_room_of("topk:0.1:ag", "abab", 4, 0, 2408); /* than what is sent between machines */
+}
+
+/* A room that is harmed is found by its machine's ranks, what comes from another by who takes it over. */
+Test(device_rooms, inside_of_machines_harm_changes_nothing) {
+  static course c;
+  for (size_t m = 0; m < MACHINES; m++) {
+    harm_room_of("topk:0.1:ag", machines[m], (int)strlen(machines[m]), 0, 0);
+    harm_room_of("qsgd:0.125:ag", machines[m], (int)strlen(machines[m]), 0, 0);
+  }
+  c.device = test_device_open();
+  for (int p = 0; p < 2; p++) {
+    lay_out(&c, 3000);
+    memset(c.steps, 0, sizeof c.steps);
+    c.where = 15;
+    c.rooms = c.inside = true;
+    c.machines = "aabb";
+    c.count = 2;
+    c.harmed = 1;
+    for (int s = 0; s < c.count; s++)
+      c.steps[s] = (script_step){.plan = plan_of(p == 0 ? "topk:0.1:ag" : "qsgd:0.125:ag", 1),
+                                 .poisoned = -1};
+    make_room(&c);
+    group_well(4, body, &c, NULL);
+    for (int r = 0; r < 4; r++) {
+      cr_assert(c.status[r][1] == WEIR_E_PROTOCOL || c.status[r][1] == WEIR_E_PEER, "rank %d: %d",
+                r, (int)c.status[r][1]);
+      same(c.after[r] + c.n, c.before[r] + c.n, c.n, "residual", r, 1);
+    }
+    free_room(&c);
+  }
 }

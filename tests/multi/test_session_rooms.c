@@ -16,7 +16,8 @@
 #include "base/base.h"
 #include "device.h"
 
-#define RANKS_MOST 3
+#define RANKS_MOST 4
+#define RANKS_USUAL 3
 #define N 40000
 #define STEPS 5
 /* Whoever has not ended by then is killed, and its test fails. */
@@ -34,7 +35,8 @@ typedef struct told {
 
 typedef struct scene {
   const char *transport, *policy, *where;
-  const char *ipc[RANKS_MOST]; /* a rank's WEIR_DEVICE_IPC; NULL: not set */
+  const char *ipc[RANKS_MOST];  /* a rank's WEIR_DEVICE_IPC; NULL: not set */
+  const char *host[RANKS_MOST]; /* its WEIR_HOST, likewise */
   int ranks;
   uint64_t limit; /* weir_options.memory_limit of rank 0 */
   int dies;       /* rank that is killed in step 2; 0: none */
@@ -100,6 +102,7 @@ static void be_rank(const scene *s, int rank) {
   weir_session *session = NULL;
   (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
   if (s->ipc[rank] != NULL) (void)setenv("WEIR_DEVICE_IPC", s->ipc[rank], 1);
+  if (s->host[rank] != NULL) (void)setenv("WEIR_HOST", s->host[rank], 1);
   weir_options_init(&options);
   options.rank = rank;
   options.world_size = s->ranks;
@@ -191,7 +194,7 @@ Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
                                          "fixed:qsgd:0.125:compressed-ring",
                                          "fixed:qsgd:0.125:compressed-tree"};
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
-    for (int ranks = 2; ranks <= RANKS_MOST; ranks++)
+    for (int ranks = 2; ranks <= RANKS_USUAL; ranks++)
       try_scene(&(scene){.transport = "shm", .policy = policies[p], .ranks = ranks}, true);
 }
 
@@ -211,6 +214,51 @@ Test(session_rooms, lists_have_the_bits_that_they_have_over_the_host) {
     forget(&rooms);
     forget(&host);
   }
+}
+
+/* A message to the other machine instead of three: of 16 bytes and 5000 elements, or of half a byte an
+ * element. */
+Test(session_rooms, processes_of_two_machines_have_the_bits_that_they_have_over_the_host) {
+  static const char *const policies[] = {"fixed:topk:0.125:ag", "fixed:qsgd:0.125:ag"};
+  for (size_t p = 0; p < 2; p++) {
+    scene rooms = {.transport = "tcp",
+                   .policy = policies[p],
+                   .host = {"one", "two", "two", "one"},
+                   .ranks = 4};
+    scene host = rooms;
+    for (int r = 0; r < RANKS_MOST; r++) host.ipc[r] = "off";
+    run(&rooms);
+    run(&host);
+    compare(&rooms, false, &host);
+    for (int r = 0; r < 4; r++)
+      cr_assert_lt(rooms.tell[r].wire_bytes, (p == 0 ? 40016 : 20000) + OVER_THE_HOST);
+    forget(&rooms);
+    forget(&host);
+  }
+}
+
+/* Of three ranks on two machines no two read each other's rooms, nor where one is asked not to. */
+Test(session_rooms, machines_that_differ_go_over_the_host) {
+  try_scene(&(scene){.transport = "tcp",
+                     .policy = "fixed:topk:0.125:ag",
+                     .host = {"one", "two", "two"},
+                     .ranks = 3},
+            false);
+  try_scene(&(scene){.transport = "tcp",
+                     .policy = "fixed:topk:0.125:ag",
+                     .host = {"one", "two", "two", "one"},
+                     .ipc = {NULL, NULL, "off"},
+                     .ranks = 4},
+            false);
+}
+
+Test(session_rooms, those_of_two_machines_are_left_by_a_dead_rank) {
+  try_scene(&(scene){.transport = "tcp",
+                     .policy = "fixed:topk:0.125:ag",
+                     .host = {"one", "one", "two", "two"},
+                     .ranks = 4,
+                     .dies = 2},
+            false);
 }
 
 Test(session_rooms, the_transport_is_of_no_matter) {

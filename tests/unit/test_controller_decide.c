@@ -424,6 +424,22 @@ Test(decide, rooms_on_devices_count_as_memory) {
   cr_assert_not(weir_plan_fits(&in, &third));
 }
 
+/* Inside of two machines a rank's room has a message of either: of the tenth 3201024 bytes, two pages. */
+Test(decide, rooms_inside_of_machines_count_as_memory) {
+  weir_decision_input in = input_at(1e-3, 1e8);
+  const weir_plan tenth = plan_of("topk:0.1:ag"), sum = plan_of("qsgd:0.125:sra");
+  const double plan = 3 * 4e6 + 8e5 + 4 * 800048 + 125000;
+  in.devices = 1;
+  in.hosts = 2;
+  in.rooms = WEIR_ROOMS_INSIDE;
+  in.memory_limit = plan + 2 * 2097152;
+  cr_assert(weir_plan_fits(&in, &tenth));
+  in.memory_limit--;
+  cr_assert_not(weir_plan_fits(&in, &tenth));
+  in.memory_limit = 3 * 4e6; /* which sums over the host */
+  cr_assert(weir_plan_fits(&in, &sum));
+}
+
 /* What is not a number of bytes is no input. */
 Test(decide, a_room_that_cannot_be_is_refused) {
   weir_decision_input in = input_at(1e-3, 1e8);
@@ -431,4 +447,8 @@ Test(decide, a_room_that_cannot_be_is_refused) {
   in.room_bytes = -1;
   cr_assert_eq(weir_decide(&in, &decision), WEIR_E_INVALID);
   cr_assert_not_null(strstr(weir_last_error(), "room_bytes"));
+  in.room_bytes = 0;
+  in.rooms = WEIR_ROOMS_INSIDE + 1;
+  cr_assert_eq(weir_decide(&in, &decision), WEIR_E_INVALID);
+  cr_assert_not_null(strstr(weir_last_error(), "rooms"));
 }
