@@ -94,6 +94,7 @@ static bool all_made(const weir_engine *engine, const offer *all, size_t bytes) 
   return good;
 }
 
+/* Of this machine's ranks, whose messages are in their own rooms. */
 static bool open_others(weir_engine *engine, const offer *all) {
   weir_on_device *on = engine->device;
   weir_status status = WEIR_OK;
