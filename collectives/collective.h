@@ -110,6 +110,9 @@ weir_status weir_broadcast(weir_comm *comm, int root, void *data, size_t capacit
 weir_status weir_allgather(weir_comm *comm, void *all, size_t stride, size_t *bytes,
                            weir_headers *headers);
 
+/* Nobody is back before all have come, with the headers of all where there are any. */
+weir_status weir_comm_meet(weir_comm *comm, weir_headers *headers);
+
 /* --- tables of the other collectives -------------------------------------------------------- *
  *
  * As with all-reduce: one file and one row an algorithm, any number of ranks, the same result
@@ -146,6 +149,11 @@ enum {
   WEIR_ALLGATHER_COUNT = 4
 };
 extern const weir_allgather_row weir_allgathers[WEIR_ALLGATHER_COUNT];
+
+/* A row among the ranks that stand at one place of every machine (weir_comm_levelled), block r being
+ * that of machine r. */
+weir_status weir_allgather_between(weir_comm *comm, const weir_allgather_row *row, void *all,
+                                   size_t stride, size_t *bytes);
 
 /* All-gather of blocks whose lengths all ranks know, straight into the places they belong at: by the
  * transport's own all-gather where it has one, which makes the caller's block piece by piece while

@@ -56,8 +56,6 @@ weir_status weir_comm_exchange(weir_comm *comm, const weir_send *send, size_t se
 
 /* Headers of all ranks, in a small all-gather of their own; without headers nothing. */
 weir_status weir_comm_gather_headers(weir_comm *comm, weir_headers *headers);
-/* The same, and where there are none: nobody is back before all have come. */
-weir_status weir_comm_meet(weir_comm *comm, weir_headers *headers);
 /* Address of rank's header; NULL without headers. */
 void *weir_headers_at(const weir_headers *headers, int rank);
 static inline size_t weir_headers_bytes(const weir_headers *headers) {

@@ -39,7 +39,7 @@ typedef struct weir_coder_ops {
   /* One that has been found good; it may be read until await is back. */
   weir_status (*decode)(void *user, const weir_coder_part *part, const void *message, bool add);
   weir_status (*await)(void *user);
-  /* With a coder that stays: where a rank's messages are, weir_sra_stays() bytes, which all ranks can
+  /* With a coder that stays: where a rank's messages are, weir_coder_stays() bytes, which all ranks can
    * read.  They are written once a step, read by any number of decode, which looks at all of one
    * before it uses any; await says what was malformed (WEIR_E_PROTOCOL). */
   unsigned char *(*room_of)(const void *user, int rank);
@@ -54,7 +54,7 @@ typedef struct weir_coder {
   const weir_coder_ops *ops;   /* NULL: x and error are the host's memory */
   void *user;                  /* with ops, and room for weir_coder_room() bytes of messages */
   unsigned char *room;
-  bool stays; /* messages stay where they are made, in ops->room_of; of SRA */
+  bool stays; /* messages stay where they are made, in ops->room_of */
 } weir_coder;
 
 typedef struct weir_compressed_row {
@@ -96,7 +96,8 @@ bool weir_coder_fits(const weir_coder *coder, size_t many, size_t messages, size
 /* In how many parts SRA scatters a share, 1 or 2.  *small: a share's messages do not fit its values
  * either way, as of a few elements. */
 int weir_sra_parts(const weir_coder *coder, size_t n, int ranks, bool *small);
-/* Bytes of all messages that a rank makes in SRA, where they stay. */
+/* Bytes of all messages that a rank makes in a row, where they stay; hier-sra: among all. */
+size_t weir_coder_stays(const weir_coder *coder, uint32_t row, size_t n, int ranks);
 size_t weir_sra_stays(const weir_coder *coder, size_t n, int ranks);
 /* Memory for the messages of a row among so many ranks, where they do not take that of the values. */
 size_t weir_coder_room(const weir_coder *coder, uint32_t row, size_t n, int ranks);

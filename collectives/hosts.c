@@ -167,3 +167,12 @@ weir_status weir_comm_levels(weir_comm *comm) {
   }
   return WEIR_OK;
 }
+
+weir_status weir_allgather_between(weir_comm *comm, const weir_allgather_row *row, void *all,
+                                   size_t stride, size_t *bytes) {
+  weir_status status = weir_comm_begin(comm, NULL);
+  if (status == WEIR_OK) status = weir_comm_levels(comm);
+  return status == WEIR_OK && comm->hosts.outer != NULL
+             ? row->run(comm->hosts.outer, all, stride, bytes, NULL)
+             : status;
+}

@@ -41,10 +41,13 @@ size_t weir_plan_kept(const double *low_rank, const weir_plan *plan, uint64_t el
 
 bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
   const weir_group_shape shape = weir_input_shape(in);
-  const weir_memory_form form = {.ranks = shape.ranks, .hosts = shape.hosts};
+  const weir_memory_form form = {
+      .ranks = shape.ranks, .hosts = shape.hosts, .rooms_inside = in->rooms == WEIR_ROOMS_INSIDE};
+  const size_t kept = weir_plan_kept(in->low_rank, plan, in->elements);
+  const double room = in->rooms != 0 ? weir_plan_room(plan, &form, in->elements, kept) : 0.0;
   return in->memory_limit <= 0.0 ||
-         weir_plan_memory(plan, &form, in->elements,
-                          weir_plan_kept(in->low_rank, plan, in->elements)) <= in->memory_limit;
+         weir_plan_memory(plan, &form, in->elements, kept) + fmax(room, in->room_bytes) <=
+             in->memory_limit;
 }
 
 /* The first arm takes the least memory, and there is always something to choose. */

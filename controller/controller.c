@@ -476,7 +476,9 @@ void weir_controller_observe(void *controller, const weir_header *headers, int r
                            .epoch = c->epoch,
                            .room = c->room,
                            .plan = record->info.plan,
-                           .trial = record->info.trial};
+                           .trial = record->info.trial,
+                           .rooms = record->rooms,
+                           .room_bytes = record->room_bytes};
   for (int r = 0; r < ranks; r++)
     if (usable(headers[r].compute_s)) seen.compute = fmax(seen.compute, headers[r].compute_s);
   seen.loss = mean_loss(headers, ranks);

@@ -54,6 +54,10 @@ static weir_status check(const weir_decision_input *in) {
   if (!in_range(&in->memory_limit, 1, 0.0, 1e18))
     return weir_fail(WEIR_E_INVALID, "decision input: memory_limit %g out of range",
                      in->memory_limit);
+  if (in->rooms > WEIR_ROOMS_INSIDE)
+    return weir_fail(WEIR_E_INVALID, "decision input: unknown rooms");
+  if (!in_range(&in->room_bytes, 1, 0.0, 1e18))
+    return weir_fail(WEIR_E_INVALID, "decision input: room_bytes %g out of range", in->room_bytes);
   if (in->workers < 1 || in->workers > 1u << 20 || in->elements < 1 ||
       in->elements > UINT64_C(1) << 40)
     return weir_fail(WEIR_E_INVALID, "decision input: workers or elements out of range");

@@ -129,7 +129,10 @@ typedef struct weir_decision_input {
   uint32_t risk;    /* weir_risk */
   uint32_t settled; /* not 0: the training is past its beginnings, where 4 bits can do harm */
   uint32_t open;    /* not 0: the policy's plan names no algorithm: the cheapest goes */
-  double memory_limit;               /* bytes a plan may take (engine/memory.h); 0: any */
+  double
+      memory_limit;  /* bytes a plan and its room on a device may take (engine/memory.h); 0: any */
+  uint64_t rooms;    /* WEIR_ROOMS_* */
+  double room_bytes; /* that rooms take as yet */
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
   double goodput; /* of it, what messages get, where packets are lost; 0: as much as the link has */

@@ -105,6 +105,8 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   in->risk = loop->risk;
   in->settled = loop->rounds.settled ? 1 : 0;
   in->memory_limit = loop->memory_limit;
+  in->rooms = seen->rooms;
+  in->room_bytes = seen->room_bytes;
   in->open = loop->open ? 1 : 0;
   in->elements = loop->elements;
   in->latency = seen->network.latency;

@@ -31,6 +31,8 @@ typedef struct weir_observation {
   double nonzero;       /* share of its gradient, of the rank with most; 0: not all have counted */
   double held;          /* weir_header's, of the rank with most */
   weir_network network; /* agreed on from this step's headers */
+  uint64_t rooms;       /* as weir_step_record has it */
+  double room_bytes;
   bool has_curve;
   double curve[WEIR_CURVE_POINTS];
   /* What the headers tell of the step before, which was then still going on. */

@@ -22,9 +22,11 @@ struct weir_backend {
   void (*release)(const weir_engine *engine, unsigned char *memory, size_t bytes);
   /* Where the ranks' devices read each other's memory (config.rooms): room for so many bytes of gathered
    * messages a step there, if *yes; between steps.  Collective where there is not as much yet: all
-   * ranks ask for the same.  unshare: none any more.  NULL: there are no devices. */
+   * ranks ask for the same.  unshare: none any more.  shared: bytes that there is room for, of the
+   * largest so far.  NULL: there are no devices. */
   weir_status (*share)(weir_engine *engine, size_t bytes, bool *yes);
   void (*unshare)(weir_engine *engine);
+  size_t (*shared)(const weir_engine *engine);
   bool on_caller; /* compresses on the caller's thread only, whatever place a plan names */
   bool digests;   /* publish tells the digest of what it writes */
 
@@ -40,14 +42,18 @@ struct weir_backend {
   weir_status (*compress)(weir_bucket *bucket);
   weir_status (*await)(weir_bucket *bucket);
 
-  /* Parts of exchanges.  add: a rank's message, WEIR_E_PROTOCOL when it is malformed, is added to
-   * the sum.  list: this rank's list of indices is a message at bucket->blocks.  fetch: the values
-   * of e at bucket->index.  settle: there e becomes bucket->error, and the sum `value`.  store: e
+  /* Parts of exchanges.  pass_on: of messages that stay on devices inside of each of several machines,
+   * whose lengths are known, those of the others at this rank's place come into its room.  add: a rank's message, WEIR_E_PROTOCOL when it is malformed, is added to
+   * the sum.  list: this rank's list of indices is a message at bucket->blocks, or where messages stay
+   * on devices in its room there, of which read takes that of any rank.  fetch: the values of e at
+   * bucket->index, or at the places read, WEIR_E_PROTOCOL when these are malformed.  settle: there e becomes bucket->error, and the sum `value`.  store: e
    * becomes bucket->lost or 0, and the sum `sum`.  project_back: with the common columns in
    * bucket->value, this rank's Q, and what that sends is taken off e.  settle and store with NULL:
    * the sum is of no interest any more. */
   weir_status (*add)(weir_bucket *bucket, int rank);
+  weir_status (*pass_on)(weir_bucket *bucket);
   weir_status (*list)(weir_bucket *bucket, size_t *bytes);
+  weir_status (*read)(weir_bucket *bucket, int rank, size_t bytes);
   weir_status (*fetch)(weir_bucket *bucket);
   weir_status (*settle)(weir_bucket *bucket, const float *value);
   weir_status (*store)(weir_bucket *bucket, const float *sum);

@@ -169,6 +169,8 @@ static weir_status reserve(weir_engine *engine, const weir_bucket_set *set) {
       on, on->ops->reserve(on->device, on->buckets, set->count, (size_t)engine->size));
 }
 
+static size_t shared(const weir_engine *engine) { return engine->device->half; }
+
 static weir_status check(const weir_engine *engine, const void *gradient) {
   const weir_on_device *on = engine->device;
   return weir_on_device_status(on, on->ops->check(on->device, gradient));
@@ -294,6 +296,7 @@ const weir_backend weir_device_backend = {.open = open_device,
                                           .release = release,
                                           .share = weir_on_device_share,
                                           .unshare = weir_on_device_unshare,
+                                          .shared = shared,
                                           .on_caller = true,
                                           .check = check,
                                           .feed = weir_on_device_feed,
@@ -301,7 +304,9 @@ const weir_backend weir_device_backend = {.open = open_device,
                                           .compress = weir_on_device_compress,
                                           .await = weir_on_device_await,
                                           .add = weir_on_device_add,
+                                          .pass_on = weir_on_device_pass_on,
                                           .list = weir_on_device_list,
+                                          .read = weir_on_device_read,
                                           .fetch = weir_on_device_fetch,
                                           .settle = weir_on_device_settle,
                                           .store = weir_on_device_store,

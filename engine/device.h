@@ -27,10 +27,11 @@ struct weir_on_device {
   float *seen;
   size_t *sampled; /* tensors */
   size_t sample_count, seen_count;
-  size_t half;                /* bytes of one of the two halves of a room; 0: there are no rooms */
-  unsigned char **room;       /* a rank's; NULL without rooms */
-  int rooms;                  /* so many */
-  bool zero, kept_zero;       /* as weir_host has it: the residual is all zero */
+  size_t half;          /* bytes of one of the two halves of a room; 0: there are no rooms */
+  unsigned char **room; /* a rank's; NULL without rooms */
+  int rooms;            /* so many, of which some are NULL where others are on other machines */
+  int *from, *slot;     /* in whose room a rank's message is, and as which there */
+  bool zero, kept_zero; /* as weir_host has it: the residual is all zero */
   float *residual, *velocity; /* on the host, for who asks; NULL before the first time */
   void *table, *lent;         /* page-locked: of pieces of optimizers, and weir_engine_lend's */
   size_t table_bytes, lent_bytes;
@@ -55,6 +56,9 @@ void weir_on_device_show(const weir_engine *engine);
 weir_status weir_on_device_share(weir_engine *engine, size_t bytes, bool *yes);
 void weir_on_device_unshare(weir_engine *engine);
 unsigned char *weir_on_device_room(const weir_bucket *bucket, int rank);
+/* Where on the host it is that goes to other machines, or comes from there; NULL: nowhere. */
+unsigned char *weir_on_device_column(const weir_bucket *bucket, int rank);
+weir_status weir_on_device_pass_on(weir_bucket *bucket);
 /* The device has found a message malformed, says the last error: whose it is the host finds out. */
 weir_status weir_on_device_find_culprit(weir_engine *engine, weir_status status);
 
@@ -67,6 +71,7 @@ weir_status weir_on_device_add(weir_bucket *bucket, int rank);
 weir_status weir_on_device_decode(const weir_bucket *bucket, const void *message, size_t bytes,
                                   bool first);
 weir_status weir_on_device_list(weir_bucket *bucket, size_t *bytes);
+weir_status weir_on_device_read(weir_bucket *bucket, int rank, size_t bytes);
 weir_status weir_on_device_fetch(weir_bucket *bucket);
 weir_status weir_on_device_settle(weir_bucket *bucket, const float *value);
 weir_status weir_on_device_store(weir_bucket *bucket, const float *sum);

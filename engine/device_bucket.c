@@ -35,27 +35,32 @@ static void put_columns(const weir_bucket *bucket) {
   }
 }
 
-/* A gathered message has its place among those of all ranks, or in a room on the device.  A list is the root's: the turn's, or
- * that of any rank, which may turn out to be the root. */
+/* A list is the root's: the turn's, or that of any rank, which may turn out to be the root. */
+static bool lists(const weir_bucket *bucket) {
+  return bucket->scheme == WEIR_SCHEME_SHARED && bucket->codec->draw == NULL &&
+         (bucket->codec->by_variance || weir_shared_root(bucket) == bucket->engine->rank);
+}
+
+/* A gathered message has its place among those of all ranks, or like a list in a room on the device. */
 static unsigned char *message_of(const weir_bucket *bucket) {
   const int rank = bucket->engine->rank;
-  if (bucket->parts) return NULL;
+  const bool gathers = bucket->scheme == WEIR_SCHEME_GATHER;
+  if (!gathers && !lists(bucket)) return NULL;
   if (bucket->stays) return weir_on_device_room(bucket, rank);
-  if (bucket->scheme == WEIR_SCHEME_GATHER) return bucket->blocks + (size_t)rank * bucket->stride;
-  const bool lists = bucket->scheme == WEIR_SCHEME_SHARED && bucket->codec->draw == NULL &&
-                     (bucket->codec->by_variance || weir_shared_root(bucket) == rank);
-  return lists ? bucket->blocks : NULL;
+  return bucket->blocks + (gathers ? (size_t)rank * bucket->stride : 0);
 }
 
 weir_status weir_on_device_compress(weir_bucket *bucket) {
   weir_engine *engine = bucket->engine;
   const weir_on_device *on = engine->device;
+  unsigned char *const message = message_of(bucket);
   if (bucket->thin) put_columns(bucket);
   weir_device_task task = {
       .g = engine->submitted,
       .seed = weir_gather_seed(bucket),
-      .message = message_of(bucket),
-      .stays = bucket->stays && !bucket->parts,
+      .message = message,
+      .stays = message != NULL && bucket->stays,
+      .copy = weir_on_device_column(bucket, engine->rank),
       .values = bucket->thin ? bucket->value : bucket->fed,
       .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL};
   weir_on_device_sample(bucket, &task);
@@ -164,11 +169,19 @@ weir_status weir_on_device_list(weir_bucket *bucket, size_t *bytes) {
   return WEIR_OK;
 }
 
+weir_status weir_on_device_read(weir_bucket *bucket, int rank, size_t bytes) {
+  weir_on_device *on = bucket->engine->device;
+  on->in_flight = true;
+  return status_of(
+      bucket, on->ops->read(on->device, bucket->number, weir_on_device_room(bucket, rank), bytes));
+}
+
 /* Of a rank whose e is not finite, zeros. */
 weir_status weir_on_device_fetch(weir_bucket *bucket) {
   const weir_on_device *on = bucket->engine->device;
+  const uint32_t *const index = bucket->stays ? NULL : bucket->index;
   const weir_status status =
-      status_of(bucket, on->ops->fetch(on->device, bucket->number, bucket->index, bucket->value));
+      status_of(bucket, on->ops->fetch(on->device, bucket->number, index, bucket->value));
   if (status == WEIR_OK && !bucket->finite) memset(bucket->value, 0, bucket->kept * sizeof(float));
   return status;
 }

@@ -1,10 +1,13 @@
-/* Messages that stay on devices, gathered ones and sra's: every rank has a room in its device's memory,
- * which those of the others read, and of a message at most its length goes through the host.
+/* Messages that stay on devices, gathered ones, those of sums and AR-Topk's lists: every rank has a room in
+ * its device's memory, which those of the others read, and of a message at most its length goes through
+ * the host.  Where ranks are on several machines that is so of gathered messages inside of each; those of
+ * the others come over the transport to the rank at the same place, in whose room they are then read.
  *
  * A room has two halves, which steps use in turns.  A half is written again two steps later, when all
- * ranks have read it: a rank tells its lengths of a step once its step before is through, in which
- * it has waited for all that its device was to read (finish), and nobody is through a step without
- * the lengths of all.  That is so of steps that are dropped and of trials, too. */
+ * ranks have read it: a rank comes to a step once its step before is through, in which it has waited
+ * for all that its device was to read (finish), and nobody is through a step to which some rank has
+ * not come: lengths come from all, and sums are of all.  That is so of steps that are dropped and of
+ * trials, too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +15,7 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "engine/device.h"
+#include "engine/memory.h"
 
 /* What ranks tell each other of their rooms. */
 typedef struct offer {
@@ -22,7 +26,14 @@ typedef struct offer {
 unsigned char *weir_on_device_room(const weir_bucket *bucket, int rank) {
   const weir_engine *engine = bucket->engine;
   const weir_on_device *on = engine->device;
-  return on->room[rank] + engine->exchanges % 2 * on->half + bucket->stays_at;
+  return on->room[on->from[rank]] + engine->exchanges % 2 * on->half + bucket->stays_at +
+         (size_t)on->slot[rank] * weir_room_stride(bucket->stride);
+}
+
+unsigned char *weir_on_device_column(const weir_bucket *bucket, int rank) {
+  return bucket->column != NULL
+             ? bucket->column + (size_t)bucket->engine->device->slot[rank] * bucket->stride
+             : NULL;
 }
 
 static void close_others(weir_engine *engine) {
@@ -53,6 +64,24 @@ static void say_why_not(void) {
   weir_log(WEIR_LOG_INFO, "messages of devices go over the host: %s", weir_last_error());
 }
 
+/* A machine's ranks read what one of them has taken from those at its place of the others. */
+static void find_places(weir_engine *engine) {
+  const weir_comm *comm = engine->config.comm;
+  weir_on_device *on = engine->device;
+  const int here = weir_comm_host_of(comm, engine->rank);
+  for (int r = 0; r < engine->size; r++) {
+    const int host = weir_comm_host_of(comm, r);
+    int place = 0, mine = 0;
+    on->from[r] = r;
+    on->slot[r] = 0;
+    if (!engine->config.rooms_inside) continue;
+    for (int q = 0; q < r; q++) place += weir_comm_host_of(comm, q) == host;
+    while (weir_comm_host_of(comm, mine) != here || place-- > 0) mine++;
+    on->from[r] = mine;
+    on->slot[r] = host;
+  }
+}
+
 /* This rank's own failure is the last error still. */
 static bool all_made(const weir_engine *engine, const offer *all, size_t bytes) {
   bool good = all[engine->rank].made == 1;
@@ -65,14 +94,16 @@ static bool all_made(const weir_engine *engine, const offer *all, size_t bytes) 
   return good;
 }
 
+/* Of this machine's ranks, whose messages are in their own rooms. */
 static bool open_others(weir_engine *engine, const offer *all) {
   weir_on_device *on = engine->device;
   weir_status status = WEIR_OK;
+  int reader = 0; /* among those that read a room */
+  for (int r = 0; r < engine->rank; r++) reader += on->from[r] == r;
   for (int r = 0; r < engine->size && status == WEIR_OK; r++) {
     void *room = NULL;
-    if (r == engine->rank) continue;
-    status = weir_on_device_status(
-        on, on->ops->open_room(on->device, &all[r].room, engine->rank, &room));
+    if (r == engine->rank || on->from[r] != r) continue;
+    status = weir_on_device_status(on, on->ops->open_room(on->device, &all[r].room, reader, &room));
     on->room[r] = room;
   }
   return status == WEIR_OK;
@@ -119,12 +150,15 @@ weir_status weir_on_device_share(weir_engine *engine, size_t bytes, bool *yes) {
   *yes = on->half >= bytes;
   if (*yes) return WEIR_OK;
   if (on->room == NULL) on->room = calloc((size_t)engine->size, sizeof *on->room);
+  if (on->from == NULL) on->from = calloc((size_t)engine->size, 2 * sizeof *on->from);
   offer *all = calloc((size_t)engine->size, sizeof *all);
-  if (on->room == NULL || all == NULL) {
+  if (on->room == NULL || on->from == NULL || all == NULL) {
     free(all);
     return weir_fail(WEIR_E_NOMEM, "no memory for the rooms of %d ranks", engine->size);
   }
   on->rooms = engine->size;
+  on->slot = on->from + engine->size;
+  find_places(engine);
   const weir_status status = replace(engine, bytes, all, yes);
   free(all);
   if (status == WEIR_OK && *yes) {
@@ -140,10 +174,45 @@ weir_status weir_on_device_share(weir_engine *engine, size_t bytes, bool *yes) {
 void weir_on_device_unshare(weir_engine *engine) {
   weir_on_device *on = engine->device;
   for (int r = 0; r < on->rooms; r++) on->ops->close_room(on->device, on->room[r]);
+  free(on->from);
   free(on->room);
+  on->from = on->slot = NULL;
   on->room = NULL;
   on->rooms = 0;
   on->half = 0;
+}
+
+/* Checked here, so that who passes it on is not to blame for another machine. */
+static weir_status take_over(weir_bucket *bucket, int rank) {
+  weir_engine *engine = bucket->engine;
+  const weir_on_device *on = engine->device;
+  const unsigned char *message = weir_on_device_column(bucket, rank);
+  const size_t bytes = bucket->column_bytes[on->slot[rank]];
+  weir_status status = WEIR_OK;
+  if (bytes != bucket->block_bytes[rank])
+    status = weir_fail(WEIR_E_PROTOCOL, "malformed message of %zu bytes, not %zu", bytes,
+                       bucket->block_bytes[rank]);
+  else if (bytes > 0)
+    status = weir_on_device_check(bucket, message, bytes);
+  if (status != WEIR_OK) return weir_comm_refuse(engine->config.comm, rank, status);
+  if (bytes == 0) return WEIR_OK;
+  status =
+      weir_on_device_status(on, on->ops->leave(on->device, bucket->number,
+                                               weir_on_device_room(bucket, rank), message, bytes));
+  return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, engine->rank, status);
+}
+
+weir_status weir_on_device_pass_on(weir_bucket *bucket) {
+  weir_engine *engine = bucket->engine;
+  const weir_on_device *on = engine->device;
+  bucket->column_bytes[on->slot[engine->rank]] = bucket->block_bytes[engine->rank];
+  weir_status status = weir_allgather_between(engine->config.comm, bucket->gather, bucket->column,
+                                              bucket->stride, bucket->column_bytes);
+  weir_lap_comm(bucket);
+  for (int r = 0; r < engine->size && status == WEIR_OK; r++)
+    if (on->from[r] == engine->rank && r != engine->rank) status = take_over(bucket, r);
+  weir_lap_compress(bucket);
+  return status;
 }
 
 /* A rank's message of a bucket, which its room still holds: it is not written before this rank is
@@ -166,7 +235,7 @@ weir_status weir_on_device_find_culprit(weir_engine *engine, weir_status status)
   for (size_t k = 0; k < engine->set.count; k++) {
     const weir_bucket *bucket = &engine->set.bucket[k];
     void *message = NULL;
-    if (!bucket->stays || bucket->parts ||
+    if (!bucket->stays || bucket->scheme != WEIR_SCHEME_GATHER ||
         on->ops->pin(on->device, bucket->stride, &message) != WEIR_OK)
       continue;
     int r = 0;

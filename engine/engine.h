@@ -72,10 +72,15 @@ _Static_assert(sizeof(weir_header) <= WEIR_HEADER_MAX, "a header must fit its bl
 #define WEIR_CURVE_POINTS 8
 extern const double weir_curve_cr[WEIR_CURVE_POINTS];
 
+/* Whose devices read each other's memory. */
+enum { WEIR_ROOMS_NONE = 0, WEIR_ROOMS_ALL = 1, WEIR_ROOMS_INSIDE = 2 /* of each machine */ };
+
 /* What the engine measured of one step, for the rank's own controller and log. */
 typedef struct weir_step_record {
   weir_step_info info;
   weir_cost_terms terms; /* of the plan executed, all buckets', with the wire bytes really sent */
+  uint64_t rooms;        /* messages can stay on devices: WEIR_ROOMS_*, of which the ranks' rooms */
+  double room_bytes;     /* take so much each */
 } weir_step_record;
 
 /* Where decisions come from and telemetry goes to.  All called from the session's thread. */
@@ -126,7 +131,8 @@ typedef struct weir_engine_config {
                          is run on them (full.c) */
   double momentum; /* of momentum correction, in [0, 1); 0: none */
   double
-      memory_limit; /* bytes that the first plan may take beyond the caller's (memory.h); 0: any */
+      memory_limit; /* bytes that the first plan and its room may take beyond the caller's (memory.h);
+                       0: any */
   weir_plan first_plan;
   const weir_plan_bucket *first_buckets; /* its table, NULL without buckets; copied */
   weir_engine_hooks hooks;
@@ -140,7 +146,8 @@ typedef struct weir_engine_config {
   void *stream;
   double device_timeout_s;
   bool devices;
-  bool rooms; /* all ranks have one, and are to try whether these can read each other's memory */
+  bool rooms; /* all ranks have one, and are to try whether these can read each other's memory: */
+  bool rooms_inside; /* those of a machine, of which there are several (weir_comm_levelled) */
   int most_ranks; /* that the group may have once others join: memory_limit is for as many; or 0 */
   bool counts; /* headers tell of nonzero elements: in every step while gradients have few, in host
                   memory, without momentum */

@@ -40,7 +40,21 @@ static weir_status gather_lengths(weir_bucket *bucket, weir_headers *headers) {
   return status;
 }
 
+/* Of several machines each has its messages between the ranks at one place once, which then lie in these
+ * ranks' rooms. */
+static weir_status gather_between(weir_bucket *bucket, weir_headers *headers) {
+  weir_engine *engine = bucket->engine;
+  const weir_comm *comm = engine->config.comm;
+  weir_status status = gather_lengths(bucket, NULL);
+  for (int r = 0; r < engine->size && status == WEIR_OK; r++)
+    if (weir_comm_host_of(comm, r) != weir_comm_host_of(comm, engine->rank))
+      bucket->passage.gathered += (double)bucket->block_bytes[r];
+  if (status == WEIR_OK) status = engine->backend->pass_on(bucket);
+  return status == WEIR_OK ? weir_comm_meet(engine->config.comm, headers) : status;
+}
+
 static weir_status gather(weir_bucket *bucket, weir_headers *headers) {
+  if (bucket->column != NULL) return gather_between(bucket, headers);
   if (bucket->stays) return gather_lengths(bucket, headers);
   const weir_status status = bucket->gather->run(bucket->engine->config.comm, bucket->blocks,
                                                  bucket->stride, bucket->block_bytes, headers);

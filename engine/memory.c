@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "collectives/collective.h"
+#include "collectives/compressed.h"
 #include "collectives/path.h"
 #include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"
+#include "kernels/device.h"
 
 /* --- lists and messages ----------------------------------------------------------------------- */
 
@@ -47,6 +49,38 @@ static double room_bytes(const weir_bucket_room *room, const weir_plan *plan, ui
   return 4.0 * ((double)room->indices + (double)room->values + (double)room->errors) +
          (double)room->messages * (double)room->stride - empty;
 }
+
+/* --- rooms on devices ------------------------------------------------------------------------- */
+
+/* Of the messages that the device makes itself. */
+static size_t sum_stays(const weir_plan *plan, weir_group_shape shape, size_t n) {
+  const weir_plan usual = weir_plan_usual(plan);
+  const weir_codec *codec = weir_codec_find(plan->codec);
+  const weir_compressed_row *row = weir_compressed_of(&usual);
+  const bool levels = shape.hosts < shape.ranks && shape.ranks % shape.hosts == 0;
+  const weir_coder coder = {.codec = codec, .cr = plan->cr, .bucket_log2 = plan->bucket_log2};
+  if (row == NULL || codec->by_tensor || (row->id == WEIR_COMPRESSED_HIER_SRA && levels)) return 0;
+  return weir_coder_stays(&coder, row->id, n, shape.ranks);
+}
+
+size_t weir_room_stride(size_t bytes) {
+  return (bytes + WEIR_ROOM_EDGE - 1) / WEIR_ROOM_EDGE * WEIR_ROOM_EDGE;
+}
+
+/* Inside of machines gathered messages alone stay, and a rank's room has its own and those that it has
+ * taken from other machines. */
+size_t weir_bucket_stays(const weir_plan *plan, uint32_t scheme, weir_group_shape shape,
+                         bool inside, size_t n, size_t kept) {
+  const bool gathers = scheme == WEIR_SCHEME_GATHER;
+  const bool lists = scheme == WEIR_SCHEME_SHARED && weir_codec_find(plan->codec)->draw == NULL;
+  if (shape.ranks < 2 || (inside && !gathers)) return 0;
+  const size_t each = gathers || lists ? weir_bucket_room_of(plan, scheme, shape, n, kept).stride
+                      : scheme == WEIR_SCHEME_COMPRESSED ? sum_stays(plan, shape, n)
+                                                         : 0;
+  return (inside ? (size_t)shape.hosts : 1) * weir_room_stride(each);
+}
+
+double weir_room_takes(size_t half) { return half > 0 ? (double)weir_room_memory(2 * half) : 0.0; }
 
 /* --- what is worked in ------------------------------------------------------------------------ */
 
@@ -166,4 +200,11 @@ double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, siz
          codec_scratch(
              weir_codec_find(plan->codec), form, elements, kept,
              scheme == WEIR_SCHEME_PATH ? (double)room.stride / 2 : 4.0 * (double)elements);
+}
+
+double weir_plan_room(const weir_plan *plan, const weir_memory_form *form, size_t elements,
+                      size_t kept) {
+  const weir_group_shape shape = {form->ranks, form->hosts, true};
+  return weir_room_takes(weir_bucket_stays(plan, scheme_of(plan, form, elements, kept), shape,
+                                           form->rooms_inside, elements, kept));
 }

@@ -9,8 +9,6 @@
 #include "engine/memory.h"
 
 #define LINE 64 /* every part of the arena begins on a cache line */
-#define ROOM_LINE \
-  ((size_t)256) /* and every message in a device's room as memory of a device does */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -23,6 +21,11 @@ static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
   *offset = *at;
   *at = end;
   return true;
+}
+
+/* Machines whose ranks read each other's devices where there are several; 0: it is all ranks, or none. */
+static int machines_of(const weir_engine *engine) {
+  return engine->config.rooms_inside ? weir_comm_hosts(engine->config.comm) : 0;
 }
 
 size_t weir_bucket_stales(const weir_bucket *bucket) {
@@ -59,13 +62,17 @@ static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
       &bucket->plan, bucket->scheme, weir_path_shape(bucket->engine), bucket->n, bucket->kept);
   const size_t stales = weir_bucket_stales(bucket);
   const size_t block = bucket->stays ? sizeof(uint64_t) : room.stride; /* of lengths alone */
-  size_t index, value, error, blocks, bytes, stale, messages, longest;
+  const size_t hosts =
+      bucket->stays ? (size_t)machines_of(bucket->engine) : 0; /* messages between them */
+  size_t index, value, error, blocks, bytes, stale, messages, between, column, longest;
   const size_t length = messages_of(bucket, &longest);
   if (!part(at, room.indices, sizeof *bucket->index, &index) ||
       !part(at, room.values, sizeof *bucket->value, &value) ||
       !part(at, room.errors, sizeof *bucket->error, &error) ||
       !part(at, room.messages, block, &blocks) ||
       !part(at, ranks, sizeof *bucket->block_bytes, &bytes) ||
+      !part(at, hosts, room.stride, &between) ||
+      !part(at, hosts, sizeof *bucket->column_bytes, &column) ||
       !part(at, stales, sizeof *bucket->stale, &stale) || !part(at, length, 1, &messages))
     return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", room.messages,
                      room.stride);
@@ -76,6 +83,8 @@ static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
   bucket->blocks = base + blocks;
   bucket->stride = bucket->parts ? longest : room.stride;
   bucket->room = base + messages;
+  bucket->column = hosts > 0 ? base + between : NULL;
+  bucket->column_bytes = (size_t *)(void *)(base + column);
   bucket->block_bytes = (size_t *)(void *)(base + bytes);
   bucket->stale = stales > 0 ? (uint32_t *)(void *)(base + stale) : NULL;
   memset(bucket->block_bytes, 0, ranks * sizeof *bucket->block_bytes);
@@ -188,17 +197,9 @@ static weir_status reserve_warm(weir_engine *engine, const weir_bucket_set *set)
   return weir_warm_reserve(engine, rank);
 }
 
-/* Bytes of all messages of a bucket that can stay where its backend makes them. */
 static size_t staying(const weir_bucket *bucket) {
-  if (bucket->scheme == WEIR_SCHEME_GATHER)
-    return weir_bucket_room_of(&bucket->plan, bucket->scheme, weir_path_shape(bucket->engine),
-                               bucket->n, bucket->kept)
-        .stride;
-  if (!bucket->parts || bucket->scheme != WEIR_SCHEME_COMPRESSED) return 0;
-  const uint32_t row = bucket->compressed->id;
-  const bool sra = row == WEIR_COMPRESSED_SRA || row == WEIR_COMPRESSED_HIER_SRA; /* among all */
-  const weir_coder coder = weir_bucket_coder(bucket);
-  return sra ? weir_sra_stays(&coder, bucket->n, bucket->engine->size) : 0;
+  return weir_bucket_stays(&bucket->plan, bucket->scheme, weir_path_shape(bucket->engine),
+                           bucket->engine->config.rooms_inside, bucket->n, bucket->kept);
 }
 
 /* Where ranks' devices read each other's memory, messages are in rooms there. */
@@ -206,12 +207,15 @@ static weir_status share(weir_engine *engine, weir_bucket_set *set) {
   size_t bytes = 0;
   bool yes = false;
   if (!engine->config.rooms || engine->size == 1) return WEIR_OK;
+  if (engine->config.rooms_inside && !weir_comm_levelled(engine->config.comm))
+    return weir_fail(WEIR_E_INTERNAL, "rooms inside of machines with different numbers of ranks");
   for (size_t k = 0; k < set->count; k++) {
     weir_bucket *bucket = &set->bucket[k];
     bucket->stays_at = bytes;
-    bytes += (staying(bucket) + ROOM_LINE - 1) / ROOM_LINE * ROOM_LINE;
+    bytes += staying(bucket);
   }
   const weir_status status = bytes > 0 ? engine->backend->share(engine, bytes, &yes) : WEIR_OK;
+  set->stays = yes ? bytes : 0;
   for (size_t k = 0; k < set->count; k++)
     set->bucket[k].stays = yes && staying(&set->bucket[k]) > 0;
   return status;
@@ -249,7 +253,7 @@ weir_status weir_engine_fits(const weir_engine *engine) {
       .momentum = config->momentum > 0,
       .without_feedback = config->without_feedback,
       .threads = engine->pool != NULL};
-  double bytes = 0;
+  double bytes = weir_room_takes(engine->set.stays);
   char text[WEIR_PLAN_TEXT_MAX];
   for (size_t k = 0; k < engine->set.count; k++) {
     const weir_bucket *bucket = &engine->set.bucket[k];

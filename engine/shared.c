@@ -46,10 +46,30 @@ weir_status weir_shared_draw(weir_bucket *bucket) {
                              bucket->kept, &k);
 }
 
+/* Where lists stay on devices the root's length goes to all, which each reads from its room. */
+static weir_status read_list(weir_bucket *bucket, int root, size_t *bytes) {
+  weir_engine *engine = bucket->engine;
+  uint64_t *const told = (uint64_t *)(void *)bucket->blocks;
+  size_t got = sizeof *told;
+  *told = *bytes;
+  weir_status status = bucket->broadcast->run(engine->config.comm, root, told, sizeof *told, &got);
+  weir_lap_comm(bucket);
+  if (status != WEIR_OK) return status;
+  *bytes = got;
+  if (got != sizeof *told || *told > bucket->stride)
+    status = weir_fail(WEIR_E_PROTOCOL, "malformed length of a list on its device: %llu, %zu bytes",
+                       got == sizeof *told ? (unsigned long long)*told : 0ULL, got);
+  else
+    status = engine->backend->read(bucket, root, (size_t)*told);
+  if (status == WEIR_E_PROTOCOL) return weir_comm_refuse(engine->config.comm, root, status);
+  return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, engine->rank, status);
+}
+
 /* The root's list, *bytes of it, from it to all. */
 static weir_status take_list(weir_bucket *bucket, int root, size_t *bytes) {
   weir_engine *engine = bucket->engine;
   size_t got = 0;
+  if (bucket->stays) return read_list(bucket, root, bytes);
   weir_status status =
       bucket->broadcast->run(engine->config.comm, root, bucket->blocks, bucket->stride, bytes);
   weir_lap_comm(bucket);
@@ -64,16 +84,16 @@ static weir_status take_list(weir_bucket *bucket, int root, size_t *bytes) {
                 bucket->kept));
 }
 
-static weir_status share_indices(weir_bucket *bucket, size_t *bytes) {
+/* *bytes: that the root has sent. */
+static weir_status share_indices(weir_bucket *bucket, int *root, size_t *bytes) {
   weir_engine *engine = bucket->engine;
-  int root = weir_shared_root(bucket);
   weir_status status = WEIR_OK;
-  if (bucket->codec->by_variance) status = root_of_variance(bucket, &root);
+  if (bucket->codec->by_variance) status = root_of_variance(bucket, root);
   if (status != WEIR_OK) return status;
-  if (engine->rank == root) status = engine->backend->list(bucket, bytes);
+  if (engine->rank == *root) status = engine->backend->list(bucket, bytes);
   weir_lap_compress(bucket);
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
-  return take_list(bucket, root, bytes);
+  return take_list(bucket, *root, bytes);
 }
 
 static double levels(int ranks) {
@@ -82,16 +102,17 @@ static double levels(int ranks) {
   return count;
 }
 
-/* A list may be longer or shorter than was to be expected. */
+/* A list may be longer or shorter than was to be expected, or stay where it is. */
 static void count_list(weir_bucket *bucket, size_t bytes) {
   const double expected =
       weir_wire_expected(bucket->n, bucket->kept, (weir_wire_format)bucket->plan.wire, false);
   bucket->passage.extra_bytes = levels(bucket->engine->size) * ((double)bytes - expected);
 }
 
-static weir_status fetch(weir_bucket *bucket) {
+static weir_status fetch(weir_bucket *bucket, int root) {
   weir_engine *engine = bucket->engine;
   const weir_status status = engine->backend->fetch(bucket);
+  if (status == WEIR_E_PROTOCOL) return weir_comm_refuse(engine->config.comm, root, status);
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
   bucket->passage.kept_square = weir_sum_square(bucket->value, bucket->kept);
   if (bucket->error != NULL) memset(bucket->error, 0, bucket->kept * sizeof(float));
@@ -102,16 +123,17 @@ static weir_status fetch(weir_bucket *bucket) {
 weir_status weir_exchange_shared(weir_bucket *bucket, weir_headers *headers) {
   const weir_engine *engine = bucket->engine;
   const bool rounds = bucket->plan.wire == WEIR_WIRE_AUTO_BF16;
+  int root = weir_shared_root(bucket);
   size_t bytes = 0;
   weir_status status = WEIR_OK;
   if (bucket->codec->draw == NULL) {
-    status = share_indices(bucket, &bytes);
+    status = share_indices(bucket, &root, &bytes);
     count_list(bucket, bytes);
   } else if (!bucket->listed) {
     status = weir_shared_draw(bucket);
     if (status != WEIR_OK) return weir_engine_blame(bucket->engine, engine->rank, status);
   }
-  if (status == WEIR_OK) status = fetch(bucket);
+  if (status == WEIR_OK) status = fetch(bucket, root);
   if (status != WEIR_OK) return status;
   status = weir_sum_run(&bucket->sum, engine->config.comm, bucket->value, bucket->kept,
                         rounds ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, bucket->error, headers);

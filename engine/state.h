@@ -70,6 +70,10 @@ typedef struct weir_bucket {
   bool stays;          /* messages stay on devices; of gathered ones lengths alone are in blocks */
   size_t stays_at;     /* where they lie there, in a half of each rank's room */
   size_t *block_bytes; /* per rank */
+  /* Where messages stay inside of each of several machines: those of the ranks at this one's place of
+   * every machine, stride apart, and their lengths; else NULL. */
+  unsigned char *column;
+  size_t *column_bytes;
 
   /* Of the step under way. */
   weir_codec_context *context; /* of the thread that has it */
@@ -120,6 +124,7 @@ typedef struct weir_bucket_set {
   uint32_t *of;         /* tensor -> its bucket */
   unsigned char *arena; /* the buckets' lists and messages */
   size_t bytes;
+  size_t stays; /* bytes of a step's messages that stay on each rank's device */
 } weir_bucket_set;
 
 /* Memory a trial restores: plain memory, and state behind hooks. */

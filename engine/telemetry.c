@@ -4,8 +4,9 @@
 
 #include "base/base.h"
 #include "engine/average.h"
+#include "engine/backend.h"
 #include "engine/headers.h"
-#include "engine/state.h"
+#include "engine/memory.h"
 
 /* Headers travel as they lie in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers are little-endian");
@@ -182,6 +183,10 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
     record->terms.byte_terms += terms.byte_terms;
     record->terms.spread_terms += terms.spread_terms;
   }
+  if (engine->config.rooms && engine->size > 1)
+    record->rooms = engine->config.rooms_inside ? WEIR_ROOMS_INSIDE : WEIR_ROOMS_ALL;
+  if (record->rooms != WEIR_ROOMS_NONE)
+    record->room_bytes = weir_room_takes(engine->backend->shared(engine));
   if (engine->config.virtual_network != NULL) set_virtual_times(engine);
   weir_step_info *info = &record->info;
   info->step = engine->committed;

@@ -27,7 +27,7 @@
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 6u
+#define WEIR_DEVICE_VERSION 7u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -77,7 +77,8 @@ typedef struct weir_device_task {
   uint64_t seed;
   void *message; /* where the message goes, page-locked, stride bytes; NULL: none (LIST; the others
                     that make one must have it) */
-  bool stays;    /* message is memory of the device, of a room: SELECT and ENCODE */
+  bool stays;    /* message is memory of the device, of a room: SELECT, ENCODE and LIST */
+  void *copy;    /* with stays: where it goes as well, page-locked, stride bytes; NULL: nowhere */
   /* Page-locked.  WHOLE and SHARE: where e goes, n floats.  THIN: `kept` floats, of which those from
    * first_sum on hold the columns to start from, and those before are stored. */
   float *values;
@@ -98,6 +99,17 @@ typedef struct weir_device_room {
 } weir_device_room;
 
 #define WEIR_ROOM_LINGER_S 2.0
+
+/* Before and behind a room lies an edge, and its memory is whole pages that nothing else lies in, as
+ * the driver shares those. */
+#define WEIR_ROOM_EDGE ((size_t)256)
+#define WEIR_ROOM_PAGE ((size_t)2 << 20)
+
+/* What a room for so many bytes takes of a device. */
+static inline size_t weir_room_memory(size_t bytes) {
+  const size_t inside = (bytes + WEIR_ROOM_EDGE - 1) / WEIR_ROOM_EDGE * WEIR_ROOM_EDGE;
+  return (inside + 2 * WEIR_ROOM_EDGE + WEIR_ROOM_PAGE - 1) / WEIR_ROOM_PAGE * WEIR_ROOM_PAGE;
+}
 
 /* PARTS: elements [at, at + count) of the bucket and their messages, one after the other: of `block`
  * elements and `each` bytes, the last of what is left; `bytes` in all, at most stride. */
@@ -163,7 +175,15 @@ typedef struct weir_device_ops {
    * the next publish, which is to follow. */
   weir_status (*decode)(weir_device *device, size_t bucket, const void *message, size_t bytes,
                         bool first);
-  /* value = e at the bucket's k indices, where e and what u becomes are 0 then.  Waits. */
+  /* Of another machine: a message, page-locked, goes to its place in a room.  Waits. */
+  weir_status (*leave)(weir_device *device, size_t bucket, void *room, const void *message,
+                       size_t bytes);
+  /* LIST: the bucket's indices are those of a list in a room, of which a copy is made; all of it is
+   * checked before an index is used.  What is wrong with it fetch says, WEIR_E_PROTOCOL, which does
+   * nothing then. */
+  weir_status (*read)(weir_device *device, size_t bucket, const void *list, size_t bytes);
+  /* value = e at the bucket's k indices, where e and what u becomes are 0 then.  index NULL: those that
+   * have been read.  Waits. */
   weir_status (*fetch)(weir_device *device, size_t bucket, const uint32_t *index, float *value);
   /* Of those places: e += error, sum = 0 but for value.  value NULL: sum is left as it is. */
   weir_status (*settle)(weir_device *device, size_t bucket, const float *error, const float *value);

@@ -97,17 +97,40 @@ static weir_status wants_rooms(const weir_session *session, bool *wants) {
   return WEIR_OK;
 }
 
+/* Whose devices read each other's memory, by all ranks' words: all of them, or those of each machine where
+ * all have as many ranks. */
+static void find_readers(weir_session *session, const uint64_t *all) {
+  const weir_comm *comm = session->comm;
+  const int ranks = session->options.world_size;
+  bool one = all[0] != 0, inside = one && weir_comm_levelled(comm) && weir_comm_hosts(comm) > 1;
+  for (int r = 1; r < ranks; r++) {
+    one = one && all[r] == all[0];
+    for (int q = 0; q < r; q++)
+      inside = inside && all[r] != 0 &&
+               (all[q] == all[r]) == (weir_comm_host_of(comm, q) == weir_comm_host_of(comm, r));
+  }
+  session->rooms = one || inside;
+  session->rooms_inside = !one && inside;
+}
+
 weir_status weir_session_find_rooms(weir_session *session) {
   bool wants = false;
+  session->rooms = session->rooms_inside = false;
   if (!session->devices || session->options.world_size == 1) return WEIR_OK;
-  const weir_status status = wants_rooms(session, &wants);
+  weir_status status = wants_rooms(session, &wants);
   if (status != WEIR_OK) return status;
-  const weir_status asked = unanimous(session, wants ? shared_memory_place() : 0, &session->rooms);
-  if (asked == WEIR_OK && !session->rooms)
+  const size_t ranks = (size_t)session->options.world_size;
+  const uint64_t mine = wants ? shared_memory_place() : 0;
+  uint64_t *all = calloc(ranks, sizeof *all);
+  if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to ask %zu ranks", ranks);
+  status = weir_session_gather(session, &mine, sizeof mine, all);
+  if (status == WEIR_OK) find_readers(session, all);
+  free(all);
+  if (status == WEIR_OK && !session->rooms)
     weir_log(WEIR_LOG_INFO,
-             "messages of devices go over the host: not all ranks have one, on one machine, with "
-             "WEIR_DEVICE_IPC at auto");
-  return asked;
+             "messages of devices go over the host: not all ranks have one, on one machine or as "
+             "many on each, with WEIR_DEVICE_IPC at auto");
+  return status;
 }
 
 weir_status weir_session_find_hosts(weir_session *session) {

@@ -127,21 +127,38 @@ weir_status weir_session_compare(weir_session *session, const weir_plan *first) 
   return status;
 }
 
+/* Elements that a plan keeps, or floats that it sends, of all. */
+static size_t kept_by(const weir_session *session, const weir_plan *plan) {
+  const weir_layout layout = {session->tensors, session->offset};
+  return weir_codecs[plan->codec]->low_rank
+             ? weir_powersgd_kept(&layout, session->rows, weir_powersgd_rank(plan->cr))
+             : weir_cost_kept(plan, session->offset[session->tensors]);
+}
+
+/* The largest room on a device that a policy's plans come to: once made it stays. */
+static double largest_room(const weir_session *session) {
+  const weir_memory_form form = {.ranks = session->options.world_size,
+                                 .hosts = weir_comm_hosts(session->comm),
+                                 .rooms_inside = session->rooms_inside};
+  double most = 0;
+  weir_plan plan;
+  for (size_t i = 0; session->rooms && weir_policy_heaviest(session->options.policy, i, &plan); i++)
+    most = fmax(most, weir_plan_room(&plan, &form, session->offset[session->tensors],
+                                     kept_by(session, &plan)));
+  return most;
+}
+
 /* What is heaviest of the plans that a policy goes through whatever they cost. */
 static weir_status check_heaviest(const weir_session *session, double spare) {
   const weir_memory_form form = {.ranks = weir_session_most(&session->options),
                                  .hosts = weir_comm_hosts(session->comm),
                                  .without_feedback = !session->options.error_feedback};
   const size_t n = session->offset[session->tensors];
-  const weir_layout layout = {session->tensors, session->offset};
+  const double room = largest_room(session);
   char text[WEIR_PLAN_TEXT_MAX];
   weir_plan plan;
   for (size_t i = 0; weir_policy_heaviest(session->options.policy, i, &plan); i++) {
-    const size_t kept =
-        weir_codecs[plan.codec]->low_rank
-            ? weir_powersgd_kept(&layout, session->rows, weir_powersgd_rank(plan.cr))
-            : weir_cost_kept(&plan, n);
-    const double bytes = weir_plan_memory(&plan, &form, n, kept);
+    const double bytes = weir_plan_memory(&plan, &form, n, kept_by(session, &plan)) + room;
     weir_plan_format(&plan, text);
     if (bytes > spare)
       return weir_fail(WEIR_E_UNSUPPORTED,
@@ -311,6 +328,7 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
       .device_timeout_s = session->options.timeout_s,
       .devices = session->devices,
       .rooms = session->rooms,
+      .rooms_inside = session->rooms_inside,
       .most_ranks = session->options.max_ranks,
       .counts = session->device_ops == NULL && !(session->options.momentum_correction > 0) &&
                 weir_policy_counts(session->options.policy, session->options.risk),

@@ -145,7 +145,8 @@ struct weir_session {
   /* The CUDA driver's function of that name, where the process has it; else NULL. */
   int (*pointer_attribute)(void *data, int attribute, unsigned long long pointer);
   bool devices, hosts;         /* some rank's run on a device; in host memory */
-  bool rooms;                  /* all ranks' do, on one machine */
+  bool rooms;                  /* all ranks' do, and read each other's memory */
+  bool rooms_inside;           /* inside of each of several machines */
   uint64_t memory_limit;       /* the smallest of the ranks'; 0: none */
   weir_controller *controller; /* rank 0 only */
   double *gap_s;               /* rank 0, with overlap: per tensor, on its way to the controller */

@@ -76,6 +76,16 @@ size_t weir_coder_room(const weir_coder *coder, uint32_t row, size_t n, int rank
   }
 }
 
+size_t weir_coder_stays(const weir_coder *coder, uint32_t row, size_t n, int ranks) {
+  switch (row) {
+    case WEIR_COMPRESSED_SRA:
+    case WEIR_COMPRESSED_HIER_SRA: return weir_sra_stays(coder, n, ranks);
+    case WEIR_COMPRESSED_RING: /* one a hop of summing, and the sum */
+      return (size_t)ranks * weir_coder_bound(coder, weir_ring_chunk(n, ranks, 0).count);
+    default: return weir_coder_bound(coder, n);
+  }
+}
+
 weir_status weir_coder_alone(const weir_coder *coder, float *error, size_t n) {
   if (coder->ops != NULL)
     return weir_fail(WEIR_E_INTERNAL, "a rank alone has its values encoded elsewhere");

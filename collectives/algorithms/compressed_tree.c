@@ -1,5 +1,8 @@
 /* Compressed tree all-reduce: binomial reduction, encoded anew on every level, and a broadcast of
- * the root's message as it is. */
+ * the root's message as it is.
+ *
+ * Where messages stay (coder->stays) they are read from the child's room and the root's, and what is
+ * handed on is empty: it says that the message is there. */
 #include <string.h>
 
 #include "collectives/comm.h"
@@ -10,7 +13,7 @@ typedef struct tree {
   weir_comm *comm;
   const weir_coder *coder;
   float *x, *error;
-  size_t n, bytes;
+  size_t n, bytes; /* that are handed on */
   int rank, size, level;
   void *message; /* that is sent: in the place of x */
   void *room;    /* for what comes in before this rank encodes: in that of error */
@@ -33,17 +36,23 @@ static weir_status take(tree *t, void *to, int peer, uint32_t hop, int first_hea
   return weir_comm_exchange(t->comm, NULL, 0, recv, header > 0 ? 2 : 1);
 }
 
+/* A rank's message, which has come to `in`. */
+static const void *message_of(const tree *t, int rank, const void *in) {
+  return t->coder->stays ? t->coder->ops->room_of(t->coder->user, rank) : in;
+}
+
 static weir_status reduce(tree *t) {
   const weir_chunk all = {0, t->n};
   weir_status status = WEIR_OK;
   for (int k = 0; k < t->level && status == WEIR_OK; k++) {
     const int child = weir_binomial_child(t->rank, t->size, k);
     if (child < 0) break;
-    if (k > 0) status = weir_coder_await(t->coder); /* the room is free again */
+    if (k > 0 && !t->coder->stays) status = weir_coder_await(t->coder); /* the room is free again */
     if (status != WEIR_OK) break;
     status = take(t, t->room, child, 2 * (uint32_t)k, child, weir_binomial_subtree(child, t->size));
     if (status == WEIR_OK)
-      status = weir_coder_decode(t->comm, t->coder, child, t->room, t->x, all, WEIR_DECODE_ADD);
+      status = weir_coder_decode(t->comm, t->coder, child, message_of(t, child, t->room), t->x, all,
+                                 WEIR_DECODE_ADD);
   }
   size_t bytes = 0;
   if (status == WEIR_OK)
@@ -64,8 +73,8 @@ static weir_status broadcast(tree *t) {
     if (child >= 0) status = hand(t, child, down + 2 * (uint32_t)k, 0, t->size);
   }
   if (status != WEIR_OK) return status;
-  return weir_coder_decode(t->comm, t->coder, parent, t->message, t->x, (weir_chunk){0, t->n},
-                           WEIR_DECODE_STORE);
+  return weir_coder_decode(t->comm, t->coder, parent, message_of(t, 0, t->message), t->x,
+                           (weir_chunk){0, t->n}, WEIR_DECODE_STORE);
 }
 
 weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
@@ -77,10 +86,12 @@ weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float
   if (status == WEIR_OK && t.size == 1) return weir_coder_alone(coder, error, n);
   if (status != WEIR_OK || t.size == 1) return status;
   t.level = weir_binomial_level(t.rank, t.size);
-  t.bytes = weir_coder_bound(coder, n);
+  t.bytes = coder->stays ? 0 : weir_coder_bound(coder, n);
   t.message = x;
   t.room = error;
-  if (coder->ops != NULL || !weir_coder_fits(coder, 1, n, n)) {
+  if (coder->stays) {
+    t.message = t.room = coder->ops->room_of(coder->user, t.rank);
+  } else if (coder->ops != NULL || !weir_coder_fits(coder, 1, n, n)) {
     t.message = coder->room;
     if (coder->ops == NULL)
       status = weir_comm_scratch(comm, WEIR_SCRATCH_A, 2 * t.bytes + 1, &t.message);

@@ -122,8 +122,9 @@ typedef struct weir_options {
    * no bit of any result. */
   int codec_threads;
   /* Bytes that the session may take beyond the caller's gradients, 0 (default): any; of a group the
-   * smallest counts.  Plans that would take more are not chosen, and a policy whose first plan or
-   * trials would is refused by weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
+   * smallest counts.  Rooms for messages that stay on devices (device, below) count with it.  Plans that
+   * would take more are not chosen, and a policy whose first plan or trials would is refused by
+   * weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
   uint64_t memory_limit;
   /* tcp: connections between every two ranks, 1 (default) to 8, the same on all ranks.  Long
    * messages are divided among them: on a long link with losses, a loss then halves one
@@ -135,8 +136,9 @@ typedef struct weir_options {
    * only messages come to the host.  This needs libweir_cuda; the environment's WEIR_CUDA_LIBRARY
    * names it where it is not installed.  Ranks with and without a device may be in one group; then
    * none of them runs a plan that a device cannot (docs/internals/device.md).  Where all ranks have
-   * one, on one machine, messages of all-gathers and sra stay in the devices' memory, whatever the
-   * transport, unless the environment's WEIR_DEVICE_IPC is "off" on some rank. */
+   * one, on one machine, messages that devices make, and the lists of star and var, stay in the devices'
+   * memory, whatever the transport, unless the environment's WEIR_DEVICE_IPC is "off" on some rank; on
+   * several machines of as many ranks each, messages of all-gathers inside of these. */
   int device;
   /* With a device: the cudaStream_t on which gradients are computed and averages used; NULL: the
    * default stream.  Borrowed: it must outlive the session.  See weir_submit. */

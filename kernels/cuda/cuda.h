@@ -157,6 +157,12 @@ weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *ind
 weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
                                      float *to, bool add);
 
+/* The same of a list alone, of exactly k indices, which index, device memory, has room for: as
+ * weir_wire_decode without values.  Malformed: the next wait says so, and nothing that takes indices of
+ * this context does anything until then. */
+weir_status weir_cuda_wire_read(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
+                                size_t k, uint32_t *index);
+
 /* --- passes ---------------------------------------------------------------------------------- */
 
 /* weir_ef_accumulate: e = g + r, e may be g or r; r NULL: of zeros.  *moments, device memory (NULL: not wanted), is

@@ -96,6 +96,9 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
 weir_status weir_device_await(weir_device *device, size_t bucket, const weir_device_told **told);
 weir_status weir_device_decode(weir_device *device, size_t bucket, const void *message,
                                size_t bytes, bool first);
+weir_status weir_device_leave(weir_device *device, size_t bucket, void *room, const void *message,
+                              size_t bytes);
+weir_status weir_device_read(weir_device *device, size_t bucket, const void *list, size_t bytes);
 weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t *index,
                               float *value);
 weir_status weir_device_settle(weir_device *device, size_t bucket, const float *error,
@@ -106,7 +109,9 @@ weir_status weir_device_add(weir_device *device, size_t bucket, const weir_devic
                             const void *from, bool add);
 weir_status weir_device_drop(weir_device *device, size_t bucket);
 weir_status weir_device_arrive(weir_device *device);
-/* WEIR_E_PROTOCOL: a message was malformed, as far as the host has been told. */
+/* What the device has found so far of a bucket's messages is queued to be in its verdict; and what was
+ * there: WEIR_E_PROTOCOL, a message was malformed, as far as the host has been told. */
+weir_status weir_device_tell_fault(weir_device *device, size_t bucket);
 weir_status weir_device_verdict(const weir_device *device);
 /* What is lost of a bucket, for finish. */
 weir_status weir_device_lost(weir_device *device, size_t bucket);

@@ -3,9 +3,6 @@
  * and what encoding loses is the next e. */
 #include "kernels/cuda/engine.cuh"
 
-/* Before what is made of a malformed message leaves. */
-__global__ static void tell_fault(const uint32_t *fault, weir_verdict *to) { to->fault |= *fault; }
-
 static weir_status check(const weir_device_unit *unit, const weir_device_part *part) {
   const weir_device_bucket *shape = &unit->bucket;
   if (shape->kind == WEIR_DEVICE_PARTS && part->at <= shape->n &&
@@ -42,9 +39,7 @@ weir_status weir_device_encode(weir_device *device, size_t bucket, const weir_de
   if (status == WEIR_OK) status = encode(unit, part, x, left);
   if (status == WEIR_OK) status = weir_cuda_hold_finite(unit->far, left, part->count);
   if (status == WEIR_OK) status = weir_cuda_copy(unit->far, to, unit->out, part->bytes);
-  return status == WEIR_OK ? weir_cuda_launch(unit->far, "telling of faults", 1, 1, tell_fault,
-                                              unit->far->fault, &device->verdict[bucket])
-                           : status;
+  return status == WEIR_OK ? weir_device_tell_fault(device, bucket) : status;
 }
 
 weir_status weir_device_add(weir_device *device, size_t bucket, const weir_device_part *part,

@@ -60,7 +60,8 @@ static size_t lay_out(weir_device *device, unsigned char *block, const weir_devi
     bool gathers = bucket->kind == WEIR_DEVICE_SELECT || bucket->kind == WEIR_DEVICE_ENCODE;
     bool parts = bucket->kind == WEIR_DEVICE_PARTS;
     bool share = bucket->kind == WEIR_DEVICE_SHARE;
-    bool sends = gathers || parts || share || bucket->kind == WEIR_DEVICE_LIST;
+    bool lists = bucket->kind == WEIR_DEVICE_LIST;
+    bool sends = gathers || parts || share || lists;
     size_t indices = bucket->kind == WEIR_DEVICE_THIN ? 0 : bucket->kept;
     weir_device_unit unit = block != NULL ? device->unit[k] : weir_device_unit();
     unit.bucket = *bucket;
@@ -71,7 +72,7 @@ static size_t lay_out(weir_device *device, unsigned char *block, const weir_devi
     unit.value = part<float>(block, &at, bucket->kept);
     unit.error = part<float>(block, &at, indices);
     unit.out = unit.out_here = part<unsigned char>(block, &at, sends ? bucket->stride : 0);
-    size_t all = gathers ? ranks * (bucket->stride + 16) : parts || share ? bucket->stride : 0;
+    size_t all = gathers ? ranks * (bucket->stride + 16) : sends ? bucket->stride : 0;
     most = all > most ? all : most;
     if (block != NULL) device->unit[k] = unit;
   }

@@ -22,11 +22,9 @@ struct room_edge {
   uint64_t mark;
   int32_t reader[READERS];
 };
-constexpr size_t EDGE = sizeof(room_edge);
-static_assert(EDGE == 256, "messages in a room begin as memory of a device does");
-
-/* The driver shares whole pages: a room is made of these, so that nothing else lies in them. */
-constexpr size_t PAGE = (size_t)2 << 20;
+constexpr size_t EDGE = WEIR_ROOM_EDGE;
+static_assert(sizeof(room_edge) == EDGE && EDGE == 256,
+              "messages in a room begin as memory of a device does");
 
 /* What this process has made or opened. */
 struct known_room {
@@ -82,8 +80,7 @@ static weir_status open_edges(weir_device *device, known_room *room) {
   room_edge edge = {};
   edge.mark = room->mark;
   weir_status status = weir_cuda_check(
-      cudaMalloc((void **)&room->memory, (room->bytes + 2 * EDGE + PAGE - 1) / PAGE * PAGE),
-      "room for messages");
+      cudaMalloc((void **)&room->memory, weir_room_memory(room->bytes)), "room for messages");
   if (status == WEIR_OK) status = copy(device, room->memory, &edge, sizeof edge);
   return status == WEIR_OK
              ? copy(device, room->memory + EDGE + room->bytes, &edge.mark, sizeof edge.mark)

@@ -64,6 +64,9 @@ __global__ static void report(uint32_t *fault, uint32_t *overflow, weir_verdict 
   *overflow = 0;
 }
 
+/* Before what is made of a malformed message leaves. */
+__global__ static void tell_fault(const uint32_t *fault, weir_verdict *to) { to->fault |= *fault; }
+
 /* --- runs of tensors that follow one another in memory --------------------------------------- */
 
 struct run {
@@ -234,7 +237,8 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
   if (status == WEIR_OK && task->bins != NULL) status = histogram(unit, fed.e, task->bins);
   if (status == WEIR_OK) status = prepare(device, unit, &fed, task, &bytes);
   if (status == WEIR_OK)
-    status = weir_device_ship(device, bucket, cuda, bytes, task->stays ? NULL : task->message);
+    status =
+        weir_device_ship(device, bucket, cuda, bytes, task->stays ? task->copy : task->message);
   return status == WEIR_OK ? weir_cuda_check(cudaEventRecord(unit->ready, cuda->stream), "an event")
                            : status;
 }
@@ -276,21 +280,54 @@ weir_status weir_device_decode(weir_device *device, size_t bucket, const void *m
                          unit->taken.bytes);
 }
 
+weir_status weir_device_tell_fault(weir_device *device, size_t bucket) {
+  weir_cuda *cuda = device->unit[bucket].far;
+  return weir_cuda_launch(cuda, "telling of faults", 1, 1, tell_fault, cuda->fault,
+                          &device->verdict[bucket]);
+}
+
+static weir_status settle_own(weir_device *device) {
+  weir_status status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
+  return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
+}
+
+weir_status weir_device_leave(weir_device *device, size_t bucket, void *room, const void *message,
+                              size_t bytes) {
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) status = weir_cuda_copy(device->unit[bucket].far, room, message, bytes);
+  return status == WEIR_OK ? settle_own(device) : status;
+}
+
+weir_status weir_device_read(weir_device *device, size_t bucket, const void *list, size_t bytes) {
+  weir_device_unit *unit = &device->unit[bucket];
+  const weir_device_bucket *shape = &unit->bucket;
+  if (shape->kind != WEIR_DEVICE_LIST || bytes > device->in_bytes)
+    return weir_fail(WEIR_E_INTERNAL, "no room for a list of %zu bytes on the device", bytes);
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) status = weir_cuda_copy(unit->far, device->in, list, bytes);
+  if (status == WEIR_OK) {
+    status = weir_cuda_wire_read(unit->far, device->in, bytes, shape->n, shape->kept, unit->index);
+  }
+  return status == WEIR_OK ? weir_device_tell_fault(device, bucket) : status;
+}
+
 weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t *index,
                               float *value) {
   weir_device_unit *unit = &device->unit[bucket];
   size_t k = unit->bucket.kept;
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) status = weir_cuda_copy(unit->far, unit->index, index, k * sizeof *index);
+  if (status == WEIR_OK && index != NULL)
+    status = weir_cuda_copy(unit->far, unit->index, index, k * sizeof *index);
   if (status == WEIR_OK) {
     status = weir_cuda_gather(unit->far, device->e + unit->bucket.at, unit->bucket.n, unit->index,
                               k, unit->value, true);
   }
   if (status == WEIR_OK) status = weir_device_mask(device, unit, unit->far, unit->index, k);
   if (status == WEIR_OK) status = weir_cuda_copy(unit->far, value, unit->value, k * sizeof *value);
-  if (status == WEIR_OK)
-    status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
-  return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
+  if (status == WEIR_OK) status = settle_own(device);
+  return status == WEIR_OK && device->verdict[bucket].fault != 0
+             ? weir_fail(WEIR_E_PROTOCOL, "malformed list of indices on its device")
+             : status;
 }
 
 weir_status weir_device_settle(weir_device *device, size_t bucket, const float *error,

@@ -12,6 +12,7 @@ struct read_job {
   unsigned long long bytes;
   uint32_t n;
   uint32_t capacity;
+  bool list; /* of as many indices, without values; otherwise values, of as many at most */
 };
 
 /* As code_of in kernels/wire_read.c: false for what no encoder writes. */
@@ -31,7 +32,8 @@ __device__ static bool parse(const read_job &job, weir_read_state *out) {
   uint32_t shift = head[3] >> 16 & 0xffU;
   uint64_t k = head[1];
   if (head[0] != WEIR_WIRE_MAGIC || head[3] >> 24 != 0 || head[2] != job.n || k > job.n ||
-      k > job.capacity || values > VALUE_FP16 || values == VALUE_NONE) {
+      k > job.capacity || values > VALUE_FP16 || (values == VALUE_NONE) != job.list ||
+      (job.list && k != job.capacity)) {
     return false;
   }
   weir_list_code code;
@@ -203,17 +205,29 @@ static weir_status read_list(weir_cuda *cuda, const read_job &job, uint32_t *ind
              : status;
 }
 
-weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
-                                     float *to, bool add) {
-  const size_t capacity = cuda->k < n ? cuda->k : n;
-  weir_status status = weir_cuda_ready(cuda, n, capacity);
+static weir_status check(weir_cuda *cuda, const void *message, size_t bytes, size_t n, size_t k) {
+  weir_status status = weir_cuda_ready(cuda, n, k);
   if (status != WEIR_OK) return status;
   if ((uintptr_t)message % 4 != 0)
     return weir_fail(WEIR_E_INVALID, "a message at %p, not at a multiple of 4", message);
-  if (bytes < WEIR_WIRE_HEADER)
-    return weir_fail(WEIR_E_PROTOCOL, "malformed message of indices and values: %zu bytes", bytes);
-  const read_job job = {(const uint8_t *)message, bytes, (uint32_t)n, (uint32_t)capacity};
-  status = read_list(cuda, job, cuda->read_index);
+  return bytes >= WEIR_WIRE_HEADER
+             ? WEIR_OK
+             : weir_fail(WEIR_E_PROTOCOL, "malformed message of indices: %zu bytes", bytes);
+}
+
+weir_status weir_cuda_wire_read(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
+                                size_t k, uint32_t *index) {
+  const read_job job = {(const uint8_t *)message, bytes, (uint32_t)n, (uint32_t)k, true};
+  weir_status status = check(cuda, message, bytes, n, k);
+  return status == WEIR_OK ? read_list(cuda, job, index) : status;
+}
+
+weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
+                                     float *to, bool add) {
+  const size_t capacity = cuda->k < n ? cuda->k : n;
+  const read_job job = {(const uint8_t *)message, bytes, (uint32_t)n, (uint32_t)capacity, false};
+  weir_status status = check(cuda, message, bytes, n, capacity);
+  if (status == WEIR_OK) status = read_list(cuda, job, cuda->read_index);
   if (status == WEIR_OK && !add && n > 0) {
     status = weir_cuda_launch(cuda, "clearing", weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK),
                               WEIR_CUDA_BLOCK, clear, to, n, cuda->fault);

@@ -146,6 +146,14 @@ EXPORTED uint64_t weir_test_allocated(void) {
   holding held(lock);
   return allocated;
 }
+/* Bytes of the devices' memory that are in use; those of another process's count there. */
+EXPORTED uint64_t weir_test_held(void) {
+  holding held(lock);
+  uint64_t bytes = 0;
+  for (const auto &piece : memory)
+    if (piece.second.type == cudaMemoryTypeDevice) bytes += piece.second.bytes;
+  return bytes;
+}
 EXPORTED void *weir_test_memory(size_t bytes) {
   void *made = nullptr;
   (void)cudaMalloc(&made, bytes);

@@ -13,6 +13,7 @@ typedef struct test_device {
   const weir_device_ops *ops;
   int (*devices)(void);
   uint64_t (*allocated)(void);
+  uint64_t (*held)(void); /* bytes of devices' memory in use; 0: nobody tells */
   void *(*memory)(size_t bytes);
   void (*forget)(void *memory);
   /* On the default stream; put may be done later, get is done at once. */
@@ -45,6 +46,7 @@ static inline test_device test_device_open(void) {
   *(void **)&get = test_device_symbol(library, WEIR_DEVICE_SYMBOL);
   *(void **)&d.devices = test_device_symbol(memory, "weir_test_devices");
   *(void **)&d.allocated = test_device_symbol(memory, "weir_test_allocated");
+  *(void **)&d.held = test_device_symbol(memory, "weir_test_held");
   *(void **)&d.memory = test_device_symbol(memory, "weir_test_memory");
   *(void **)&d.forget = test_device_symbol(memory, "weir_test_forget");
   *(void **)&d.put = test_device_symbol(memory, "weir_test_put");

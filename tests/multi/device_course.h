@@ -24,7 +24,8 @@ typedef struct course {
   bool loose;             /* ranks do not wait for each other between steps */
   bool huge;              /* sums of some elements are larger than the largest float */
   const char *machines;   /* a letter a rank; NULL: each has its own */
-  bool rooms;             /* ranks with a device try to read each other's memory */
+  bool rooms;             /* ranks with a device try to read each other's memory, */
+  bool inside;            /* of the same machine */
   bool stayed[GROUP_MAX]; /* and did, in the last step */
   const weir_device_ops *other[GROUP_MAX]; /* instead of the device's; NULL: those */
   int harmed; /* step in which what rank 1 receives is harmed; -1: none */
@@ -34,6 +35,7 @@ typedef struct course {
   /* n floats a step and rank: what came out, and the residual before and after it. */
   float *update[GROUP_MAX], *before[GROUP_MAX], *after[GROUP_MAX];
   weir_status status[GROUP_MAX][STEPS_MAX];
+  uint64_t held[STEPS_MAX];
   uint64_t allocated[STEPS_MAX], waits[GROUP_MAX][STEPS_MAX];
   uint64_t seed;
 } course;
@@ -147,7 +149,8 @@ static inline weir_engine_config config_of(const member *m, const course *c, scr
                               .device = device ? m->rank % c->device.devices() : 0,
                               .device_timeout_s = 20,
                               .devices = c->where != 0,
-                              .rooms = c->rooms && c->where == (1U << m->size) - 1};
+                              .rooms = c->rooms && c->where == (1U << m->size) - 1,
+                              .rooms_inside = c->inside && c->rooms};
 }
 
 static inline void body(member *m) {
@@ -169,6 +172,7 @@ static inline void body(member *m) {
     if (c->harmed >= 0 || c->loose) continue;
     group_barrier(m);
     if (m->rank == 0) c->allocated[s] = c->device.allocated();
+    if (m->rank == 0) c->held[s] = c->device.held();
     group_barrier(m);
   }
   if (m->rank == 1 && c->harmed >= 0) m->transport->ops = unharmed;

@@ -16,7 +16,8 @@
 #include "base/base.h"
 #include "device.h"
 
-#define RANKS_MOST 3
+#define RANKS_MOST 4
+#define RANKS_USUAL 3
 #define N 40000
 #define STEPS 5
 /* Whoever has not ended by then is killed, and its test fails. */
@@ -34,10 +35,12 @@ typedef struct told {
 
 typedef struct scene {
   const char *transport, *policy, *where;
-  const char *ipc[RANKS_MOST]; /* a rank's WEIR_DEVICE_IPC; NULL: not set */
+  const char *ipc[RANKS_MOST];  /* a rank's WEIR_DEVICE_IPC; NULL: not set */
+  const char *host[RANKS_MOST]; /* its WEIR_HOST, likewise */
   int ranks;
-  int dies;   /* rank that is killed in step 2; 0: none */
-  bool waits; /* rank 1 frees its session once rank 0 has */
+  uint64_t limit; /* weir_options.memory_limit of rank 0 */
+  int dies;       /* rank that is killed in step 2; 0: none */
+  bool waits;     /* rank 1 frees its session once rank 0 has */
   told *tell;
 } scene;
 
@@ -99,6 +102,7 @@ static void be_rank(const scene *s, int rank) {
   weir_session *session = NULL;
   (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
   if (s->ipc[rank] != NULL) (void)setenv("WEIR_DEVICE_IPC", s->ipc[rank], 1);
+  if (s->host[rank] != NULL) (void)setenv("WEIR_HOST", s->host[rank], 1);
   weir_options_init(&options);
   options.rank = rank;
   options.world_size = s->ranks;
@@ -107,6 +111,7 @@ static void be_rank(const scene *s, int rank) {
   options.policy = s->policy;
   options.device = rank % test_device_open().devices();
   options.timeout_s = 20;
+  if (rank == 0) options.memory_limit = s->limit;
   t->status = weir_session_create(&session, &options);
   if (t->status == WEIR_OK) t->status = weir_register_tensor(session, "a", N / 4, NULL);
   if (t->status == WEIR_OK) t->status = weir_register_tensor(session, "b", N - N / 4, NULL);
@@ -180,12 +185,80 @@ static void try_scene(scene *rooms, bool stayed) {
 }
 
 Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
-  static const char *const policies[] = {
-      "fixed:topk:0.125:ag", "fixed:qsgd:0.125:ag",  "fixed:qsgd-l2:0.25:ag:bucket=1024",
-      "fixed:fp16:0.5:ag",   "fixed:qsgd:0.125:sra", "fixed:fp16:0.5:sra"};
+  static const char *const policies[] = {"fixed:topk:0.125:ag",
+                                         "fixed:qsgd:0.125:ag",
+                                         "fixed:qsgd-l2:0.25:ag:bucket=1024",
+                                         "fixed:fp16:0.5:ag",
+                                         "fixed:qsgd:0.125:sra",
+                                         "fixed:fp16:0.5:sra",
+                                         "fixed:qsgd:0.125:compressed-ring",
+                                         "fixed:qsgd:0.125:compressed-tree"};
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
-    for (int ranks = 2; ranks <= RANKS_MOST; ranks++)
+    for (int ranks = 2; ranks <= RANKS_USUAL; ranks++)
       try_scene(&(scene){.transport = "shm", .policy = policies[p], .ranks = ranks}, true);
+}
+
+/* The list of 5000 indices is not sent, which the last step's root told the host's others otherwise. */
+Test(session_rooms, lists_have_the_bits_that_they_have_over_the_host) {
+  static const char *const policies[] = {"fixed:star:0.125:art-tree", "fixed:var:0.125:art-ring"};
+  for (size_t p = 0; p < 2; p++) {
+    scene rooms = {.transport = "shm", .policy = policies[p], .ranks = 3};
+    scene host = rooms;
+    uint64_t saved = 0;
+    for (int r = 0; r < RANKS_MOST; r++) host.ipc[r] = "off";
+    run(&rooms);
+    run(&host);
+    compare(&rooms, false, &host);
+    for (int r = 0; r < 3; r++) saved += host.tell[r].wire_bytes - rooms.tell[r].wire_bytes;
+    cr_assert_geq(saved, 4 * 5000);
+    forget(&rooms);
+    forget(&host);
+  }
+}
+
+/* A message to the other machine instead of three: of 16 bytes and 5000 elements, or of half a byte an
+ * element. */
+Test(session_rooms, processes_of_two_machines_have_the_bits_that_they_have_over_the_host) {
+  static const char *const policies[] = {"fixed:topk:0.125:ag", "fixed:qsgd:0.125:ag"};
+  for (size_t p = 0; p < 2; p++) {
+    scene rooms = {.transport = "tcp",
+                   .policy = policies[p],
+                   .host = {"one", "two", "two", "one"},
+                   .ranks = 4};
+    scene host = rooms;
+    for (int r = 0; r < RANKS_MOST; r++) host.ipc[r] = "off";
+    run(&rooms);
+    run(&host);
+    compare(&rooms, false, &host);
+    for (int r = 0; r < 4; r++)
+      cr_assert_lt(rooms.tell[r].wire_bytes, (p == 0 ? 40016 : 20000) + OVER_THE_HOST);
+    forget(&rooms);
+    forget(&host);
+  }
+}
+
+/* Of three ranks on two machines no two read each other's rooms, nor where one is asked not to. */
+Test(session_rooms, machines_that_differ_go_over_the_host) {
+  try_scene(&(scene){.transport = "tcp",
+                     .policy = "fixed:topk:0.125:ag",
+                     .host = {"one", "two", "two"},
+                     .ranks = 3},
+            false);
+  try_scene(&(scene){.transport = "tcp",
+                     .policy = "fixed:topk:0.125:ag",
+                     .host = {"one", "two", "two", "one"},
+                     .ipc = {NULL, NULL, "off"},
+                     .ranks = 4},
+            false);
+}
+
+Test(session_rooms, those_of_two_machines_are_left_by_a_dead_rank) {
+  try_scene(&(scene){.transport = "tcp",
+                     .policy = "fixed:topk:0.125:ag",
+                     .host = {"one", "one", "two", "two"},
+                     .ranks = 4,
+                     .dies = 2},
+            false);
 }
 
 Test(session_rooms, the_transport_is_of_no_matter) {
@@ -223,4 +296,42 @@ Test(session_rooms, what_is_asked_for_is_checked) {
   cr_assert_not_null(strstr(s.tell[0].message, "WEIR_DEVICE_IPC"), "%s", s.tell[0].message);
   cr_assert_neq(s.tell[1].status, WEIR_OK);
   forget(&s);
+}
+
+static void expect_refusal(scene *s, const char *takes, const char *limit) {
+  run(s);
+  for (int r = 0; r < s->ranks; r++) {
+    cr_assert_eq(s->tell[r].status, WEIR_E_UNSUPPORTED, "rank %d: %s", r, s->tell[r].message);
+    cr_assert_not_null(strstr(s->tell[r].message, takes), "%s", s->tell[r].message);
+    cr_assert_not_null(strstr(s->tell[r].message, limit), "%s", s->tell[r].message);
+  }
+  forget(s);
+}
+
+/* Residual, e and the sum, a list of 5000 indices and values, two messages of 16 bytes and 8 an element,
+ * up to a multiple of 16 and 32 more, a bit an element; and a page of the device for the room. */
+Test(session_rooms, memory_limit_counts_rooms) {
+  const uint64_t bytes = 3 * 4 * N + 8 * 5000 + 2 * (40016 + 32) + N / 8, page = 2097152;
+  scene s = {
+      .transport = "shm", .policy = "fixed:topk:0.125:ag", .ranks = 2, .limit = bytes + page};
+  scene host = s;
+  try_scene(&s, true);
+  s.limit--;
+  expect_refusal(&s, "takes 2702248 bytes", "memory_limit is 2702247");
+  host.ipc[1] = "off"; /* and then nothing is in a room */
+  host.limit = bytes;
+  run(&host);
+  for (int r = 0; r < 2; r++)
+    cr_assert_eq(host.tell[r].status, WEIR_OK, "%s", host.tell[r].message);
+  forget(&host);
+}
+
+/* A sum and a gradient that comes in, and beside them the next stage's room, which is there once both have
+ * been run. */
+Test(session_rooms, memory_limit_counts_the_largest_room_of_a_schedule) {
+  scene s = {.transport = "shm",
+             .policy = "schedule:none:1:dense-tree;step=3:topk:0.125:ag",
+             .ranks = 2,
+             .limit = 2 * 4 * N + 2097151};
+  expect_refusal(&s, "plan none:1:dense-tree, which takes 2417152 bytes", "leaves 2417151");
 }

@@ -20,6 +20,7 @@ EXPORTED int weir_test_devices(void) {
 }
 /* The driver does not tell. */
 EXPORTED uint64_t weir_test_allocated(void) { return 0; }
+EXPORTED uint64_t weir_test_held(void) { return 0; }
 EXPORTED void *weir_test_memory(size_t bytes) {
   void *made = NULL;
   must(cudaMalloc(&made, bytes > 0 ? bytes : 1));

@@ -38,6 +38,24 @@ static weir_status check_read(weir_cuda *cuda, const uint8_t *message, size_t by
   return status;
 }
 
+/* A list alone, of k indices: both sides read the same, or neither does. */
+static weir_status check_list(weir_cuda *cuda, const uint8_t *message, size_t bytes, size_t n,
+                              size_t k) {
+  size_t there = 0;
+  FREED uint32_t *wanted = array(k, sizeof *wanted);
+  FREED uint32_t *got = array(k, sizeof *got);
+  weir_status status = weir_wire_decode(message, bytes, n, wanted, NULL, k, &there);
+  if (status == WEIR_OK && there != k) status = WEIR_E_PROTOCOL;
+  LENT device_buffer dm = put(cuda, message, bytes, 0);
+  LENT device_buffer di = take(cuda, k * sizeof *got, 4);
+  weir_status queued = weir_cuda_wire_read(cuda, dm.data, bytes, n, k, di.data);
+  weir_status seen = weir_cuda_wait(cuda);
+  cr_assert_eq(queued == WEIR_OK ? seen : queued, status, "%zu of %zu: %d", k, n, (int)seen);
+  get(cuda, got, di, k * sizeof *got);
+  for (size_t i = 0; i < k && status == WEIR_OK; i++) cr_assert_eq(got[i], wanted[i]);
+  return status;
+}
+
 static void check(weir_cuda *cuda, const uint32_t *index, const float *value, size_t n, size_t k,
                   weir_wire_format format, uint8_t *kind) {
   size_t room = weir_cuda_wire_bound(n, k, format);
@@ -66,7 +84,9 @@ static void check(weir_cuda *cuda, const uint32_t *index, const float *value, si
   }
   get(cuda, error, de, k * sizeof *error);
   same_floats(error, wanted_error, k, "what values lose");
-  if (value != NULL) cr_assert_eq(check_read(cuda, wanted, wanted_bytes, n, "a message"), WEIR_OK);
+  cr_assert_eq(value != NULL ? check_read(cuda, wanted, wanted_bytes, n, "a message")
+                             : check_list(cuda, wanted, wanted_bytes, n, k),
+               WEIR_OK);
   *kind = got[12];
 }
 
@@ -174,6 +194,38 @@ Test(parity_wire, harmed_messages_are_told_apart) {
   }
   cr_assert(accepted > ROUNDS / 10 && accepted < ROUNDS / 10 * 9, "%zu of %d accepted", accepted,
             ROUNDS);
+}
+
+/* Of more or fewer indices than are due, with values, of another length, out of order, and bits harmed at
+ * random: what the host refuses is refused. */
+Test(parity_wire, harmed_lists_are_refused) {
+  enum { LENGTH = 8000, KEPT = 400, ROUNDS = 200 };
+  OPENED weir_cuda *cuda = open_cuda(LENGTH, KEPT + 1);
+  weir_rng rng = weir_rng_of(75);
+  FREED uint32_t *index = array(KEPT, sizeof *index);
+  FREED float *value = array(KEPT, sizeof *value);
+  FREED uint8_t *message = array(WEIR_WIRE_HEADER + 8 * LENGTH, 1);
+  size_t bytes = 0;
+  draw_indices(&rng, LENGTH, KEPT, 0, index);
+  for (int format = 0; format < 2; format++) {
+    const weir_wire_format wire = format == 0 ? WEIR_WIRE_PAPER : WEIR_WIRE_AUTO_FP32;
+    must(weir_wire_encode(LENGTH, index, value, KEPT, wire, message, 8 * LENGTH, &bytes, NULL));
+    cr_assert_eq(check_list(cuda, message, bytes, LENGTH, KEPT), WEIR_E_PROTOCOL);
+    must(weir_wire_encode(LENGTH, index, NULL, KEPT, wire, message, 8 * LENGTH, &bytes, NULL));
+    cr_assert_eq(check_list(cuda, message, bytes, LENGTH, KEPT), WEIR_OK);
+    cr_assert_eq(check_list(cuda, message, bytes, LENGTH, KEPT + 1), WEIR_E_PROTOCOL);
+    cr_assert_eq(check_list(cuda, message, bytes, LENGTH, KEPT - 1), WEIR_E_PROTOCOL);
+    cr_assert_eq(check_list(cuda, message, bytes - 1, LENGTH, KEPT), WEIR_E_PROTOCOL);
+    cr_assert_eq(check_list(cuda, message, 15, LENGTH, KEPT), WEIR_E_PROTOCOL);
+    cr_assert_eq(check_list(cuda, message, bytes, LENGTH - 1, KEPT), WEIR_E_PROTOCOL);
+    for (int round = 0; round < ROUNDS; round++) {
+      const size_t at = weir_rng_below(&rng, bytes);
+      const uint8_t bit = (uint8_t)(1U << weir_rng_below(&rng, 8));
+      message[at] ^= bit;
+      (void)check_list(cuda, message, bytes, LENGTH, KEPT);
+      message[at] ^= bit;
+    }
+  }
 }
 
 Test(parity_wire, errors_of_reading_are_told) {

@@ -461,3 +461,57 @@ Test(decide, the_papers_ring_and_tree_are_nccls) {
     cr_assert_eq(now.comm_s, c.comm_s);
   }
 }
+
+/* A tenth of 10^6 elements as a message is 800016 bytes in room for 800048, which begins at a multiple of
+ * 256; two of them and two edges of 256 fit a page of 2 MiB, and those of a third are three pages. */
+Test(decide, rooms_on_devices_count_as_memory) {
+  weir_decision_input in = input_at(1e-3, 1e8);
+  const weir_plan tenth = plan_of("topk:0.1:ag"), third = plan_of("topk:0.333:ag");
+  const double page = 2097152, plan = 3 * 4e6 + 8e5 + 4 * 800048 + 125000;
+  in.devices = 1;
+  in.memory_limit = plan;
+  cr_assert(weir_plan_fits(&in, &tenth));
+  in.rooms = 1;
+  in.memory_limit = plan + page - 1;
+  cr_assert_not(weir_plan_fits(&in, &tenth));
+  in.memory_limit = plan + page;
+  cr_assert(weir_plan_fits(&in, &tenth));
+  in.room_bytes = 3 * page; /* of a plan before */
+  cr_assert_not(weir_plan_fits(&in, &tenth));
+  in.memory_limit = plan + 3 * page;
+  cr_assert(weir_plan_fits(&in, &tenth));
+  in.room_bytes = page;
+  in.memory_limit = 3 * 4e6 + 8 * 333000 + 4 * 2664048 + 125000 + 3 * page;
+  cr_assert(weir_plan_fits(&in, &third));
+  in.memory_limit--;
+  cr_assert_not(weir_plan_fits(&in, &third));
+}
+
+/* Inside of two machines a rank's room has a message of either: of the tenth 3201024 bytes, two pages. */
+Test(decide, rooms_inside_of_machines_count_as_memory) {
+  weir_decision_input in = input_at(1e-3, 1e8);
+  const weir_plan tenth = plan_of("topk:0.1:ag"), sum = plan_of("qsgd:0.125:sra");
+  const double plan = 3 * 4e6 + 8e5 + 4 * 800048 + 125000;
+  in.devices = 1;
+  in.hosts = 2;
+  in.rooms = WEIR_ROOMS_INSIDE;
+  in.memory_limit = plan + 2 * 2097152;
+  cr_assert(weir_plan_fits(&in, &tenth));
+  in.memory_limit--;
+  cr_assert_not(weir_plan_fits(&in, &tenth));
+  in.memory_limit = 3 * 4e6; /* which sums over the host */
+  cr_assert(weir_plan_fits(&in, &sum));
+}
+
+/* What is not a number of bytes is no input. */
+Test(decide, a_room_that_cannot_be_is_refused) {
+  weir_decision_input in = input_at(1e-3, 1e8);
+  weir_decision decision;
+  in.room_bytes = -1;
+  cr_assert_eq(weir_decide(&in, &decision), WEIR_E_INVALID);
+  cr_assert_not_null(strstr(weir_last_error(), "room_bytes"));
+  in.room_bytes = 0;
+  in.rooms = WEIR_ROOMS_INSIDE + 1;
+  cr_assert_eq(weir_decide(&in, &decision), WEIR_E_INVALID);
+  cr_assert_not_null(strstr(weir_last_error(), "rooms"));
+}
