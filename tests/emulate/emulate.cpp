@@ -142,9 +142,7 @@ void run_block(unsigned size) {
 
 }  // namespace
 
-void __syncthreads() {
-  (void)arrive(&block_barrier, blockDim.x);
-}
+void __syncthreads() { (void)arrive(&block_barrier, blockDim.x); }
 
 const uint64_t *weir_emulated_exchange(unsigned mask, uint64_t mine) {
   unsigned lane = weir_emulated_lane();
@@ -164,7 +162,8 @@ const uint64_t *weir_emulated_exchange(unsigned mask, uint64_t mine) {
 void weir_emulated_run(const cudaLaunchConfig_t *config, const std::function<void()> &kernel) {
   unsigned size = config->blockDim.x;
   unsigned grid = config->gridDim.x;
-  if (size == 0 || size > THREADS || grid == 0 || config->gridDim.y != 1 || config->blockDim.y != 1) {
+  if (size == 0 || size > THREADS || grid == 0 || config->gridDim.y != 1 ||
+      config->blockDim.y != 1) {
     std::fprintf(stderr, "emulated kernel: a grid of %u blocks of %u threads\n", grid, size);
     std::abort();
   }
