@@ -18,7 +18,7 @@ mount -t tmpfs -o size=8m none "$work/disk" && cd "$work/disk" || exit 1
 fail() { echo "FAILED: $*: $(cat "$work/errors")"; exit 1; }
 fill() { cat /dev/zero >>filling 2>/dev/null; }
 keep_full() {
-  while true; do
+  until [ -e "$work/enough" ]; do
     fill
     sleep 0.01
   done
@@ -58,8 +58,8 @@ decisions=$(wc -l <out/decisions.jsonl)
 "$weir" replay out >/dev/null 2>"$work/errors" || fail "the decisions cannot be replayed"
 
 "$weir" report out >/dev/null 2>"$work/errors" && fail "a report without room"
-kill $filler
-wait $filler 2>/dev/null
+touch "$work/enough"
+wait $filler # and for what fills at this moment
 trap - EXIT
 rm filling
 "$weir" report out >/dev/null 2>"$work/errors" || fail "no report later"
