@@ -105,7 +105,8 @@ static void allreduce_case(enum group_kind kind, uint32_t algorithm, int size, s
   j.error = group_shared(bytes);
   j.headers = group_shared((size_t)(size * size * HEADER));
   weir_rng rng = weir_rng_of(1000 * n + (uint64_t)size);
-  for (size_t i = 0; i < (size_t)size * n; i++) j.input[i] = (float)(2 * weir_rng_uniform(&rng) - 1);
+  for (size_t i = 0; i < (size_t)size * n; i++)
+    j.input[i] = (float)(2 * weir_rng_uniform(&rng) - 1);
   group g;
   group_init(&g, kind, size, allreduce_body, &j);
   group_run(&g);

@@ -109,10 +109,8 @@ static void run_with(worker *w, const worker *others, unsigned where) {
 /* What is limited is refused, or runs a step. */
 static worker *run(const char *policy, bool feedback, uint64_t limit) {
   static worker w[RANKS];
-  const worker others = {.policy = policy,
-                         .feedback = feedback,
-                         .limit = limit,
-                         .steps = limit > 0 ? 1 : STEPS};
+  const worker others = {
+      .policy = policy, .feedback = feedback, .limit = limit, .steps = limit > 0 ? 1 : STEPS};
   run_with(w, &others, 0);
   return w;
 }
