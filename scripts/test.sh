@@ -18,52 +18,64 @@ case "${1:-}" in
     exit 2
     ;;
 esac
-# Builds a preset beside the tests of the one before, of whose time it takes what they leave; what it
-# says is kept until its turn.
+export TIMEFORMAT='build: processor %U s and the kernel %S s, in %R s'
+build() {
+  time { cmake --preset "$1" && cmake --build --preset "$1"; }
+}
+export -f build
+
+# Builds presets one after the other beside the tests of those before, of whose time it takes what they leave.
+# What it says of each is kept until its turn, and so is its exit code.
 builder=
-start_build() {
-  set -m # a process group of its own, for the trap
-  nice -n 19 bash -c 'cmake --preset "$0" && exec cmake --build --preset "$0"' "$1" >"build-$1.log" 2>&1 &
+start_builds() {
+  rm -f "${@/%/.built}"
+  set -m # a process group of its own, for the trap and for pauses
+  nice -n 19 bash -c 'for preset; do
+      build "${preset#build-}" >"$preset.log" 2>&1
+      echo $? >"$preset.built"
+    done' builds "$@" &
   builder=$!
   set +m
 }
-end_build() {
-  [[ -n $builder ]] || return
-  built=0
-  wait "$builder" || built=$?
-  builder=
+# The exit code of a preset's build.
+await_build() {
+  while [[ ! -s build-$1.built ]] && kill -0 "$builder" 2>/dev/null; do sleep 1; done
+  return "$(cat "build-$1.built" || echo 1)"
 }
-trap '[[ -z $builder ]] || kill -- "-$builder"' EXIT
+trap '[[ -z $builder ]] || kill -- "-$builder" 2>/dev/null' EXIT
 
 # All tests of a preset; a few that fail beside others are run again alone, where nobody takes the
 # processor from ranks that must answer within a second.  What fails alone, too, has failed.
 run_tests() {
-  local preset=$1 failures
+  local preset=$1 failures code
   rm -f "build-$preset/Testing/Temporary/LastTestsFailed.log"
   ctest --preset "$preset" -j$slots && return
   failures=$(wc -l <"build-$preset/Testing/Temporary/LastTestsFailed.log") || return 1
   ((failures <= 5)) || return 1
-  end_build
   echo "== $preset: $failures failed beside others; again, alone"
+  kill -STOP -- "-$builder" 2>/dev/null
   ctest --preset "$preset" --rerun-failed -j1
+  code=$?
+  kill -CONT -- "-$builder" 2>/dev/null
+  return $code
 }
 
 SECONDS=0
 slots=$((4 * $(nproc))) # of which a test takes as many as tests/CMakeLists.txt says
 failed=()
 scripts/format.sh --check || failed+=(format)
-for ((i = 0; i < ${#presets[@]}; i++)); do
-  preset=${presets[i]}
-  echo "== $preset"
-  if ((i == 0)); then
-    cmake --preset "$preset" && cmake --build --preset "$preset"
-    built=$?
-  else
-    end_build
+echo "== ${presets[0]}"
+build "${presets[0]}"
+good=$?
+others=("${presets[@]:1}")
+((${#others[@]} == 0)) || start_builds "${others[@]/#/build-}"
+for preset in "${presets[@]}"; do
+  [[ $preset == "${presets[0]}" ]] || {
+    echo "== $preset"
+    await_build "$preset"
+    good=$?
     cat "build-$preset.log"
-  fi
-  good=$built
-  ((i + 1 == ${#presets[@]})) || start_build "${presets[i + 1]}"
+  }
   ((good == 0)) && run_tests "$preset" || failed+=("$preset")
 done
 if ((${#failed[@]})); then

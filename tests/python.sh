@@ -25,6 +25,6 @@ style=(--no-cache --config "$source/python/pyproject.toml" "$source/python" "$so
   echo "python: ruff format would change files; run it with python/pyproject.toml as --config" >&2
   exit 1
 }
-"$home/bin/mypy" --strict --cache-dir /dev/null --python-executable "$home/bin/python" \
+"$home/bin/mypy" --strict --cache-dir "$home/mypy" --python-executable "$home/bin/python" \
   "$source/python/weir" || exit 1
 exec "${tests[@]}" -k "not device"

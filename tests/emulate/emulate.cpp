@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -15,6 +14,7 @@ namespace {
 
 constexpr size_t STACK = 64 * 1024;
 constexpr unsigned WARP = 32;
+constexpr unsigned THREADS = 1024; /* of a block, at most */
 
 /* Where to go on.  The compiler's builtins, for ThreadSanitizer takes setjmp and longjmp for its
  * own and knows nothing of other stacks; nor do they make a system call, as swapcontext does.
@@ -46,7 +46,8 @@ struct thread {
   unsigned generation;
 };
 
-std::deque<thread> threads;      /* they last, block after block */
+/* They last, block after block: with the last thread of a block nobody waits any more. */
+std::vector<thread> threads;
 std::vector<exchange> exchanges; /* one for each lowest lane of a mask */
 barrier block_barrier;
 place scheduler;
@@ -70,11 +71,10 @@ void live() {
   }
 }
 
-/* True for the one that came last. */
-bool arrive(barrier *b, unsigned expected, const std::function<void()> &last) {
+/* True for the one that came last, which goes on before the others do. */
+bool arrive(barrier *b, unsigned expected) {
   unsigned generation = b->generation;
   if (++b->arrived == expected) {
-    last();
     b->arrived = 0;
     b->generation++;
     return true;
@@ -142,9 +142,7 @@ void run_block(unsigned size) {
 
 }  // namespace
 
-void __syncthreads() {
-  arrive(&block_barrier, blockDim.x, [] {});
-}
+void __syncthreads() { (void)arrive(&block_barrier, blockDim.x); }
 
 const uint64_t *weir_emulated_exchange(unsigned mask, uint64_t mine) {
   unsigned lane = weir_emulated_lane();
@@ -155,29 +153,31 @@ const uint64_t *weir_emulated_exchange(unsigned mask, uint64_t mine) {
   unsigned first = threadIdx.x - lane + (unsigned)__builtin_ctz(mask);
   exchange *meet = &exchanges[first];
   meet->given[lane] = mine;
-  arrive(&meet->meet, (unsigned)__builtin_popcount(mask),
-         [meet] { std::memcpy(meet->all, meet->given, sizeof meet->all); });
+  if (arrive(&meet->meet, (unsigned)__builtin_popcount(mask))) {
+    std::memcpy(meet->all, meet->given, sizeof meet->all);
+  }
   return meet->all;
 }
 
 void weir_emulated_run(const cudaLaunchConfig_t *config, const std::function<void()> &kernel) {
   unsigned size = config->blockDim.x;
   unsigned grid = config->gridDim.x;
-  if (size == 0 || size > 1024 || grid == 0 || config->gridDim.y != 1 || config->blockDim.y != 1) {
+  if (size == 0 || size > THREADS || grid == 0 || config->gridDim.y != 1 ||
+      config->blockDim.y != 1) {
     std::fprintf(stderr, "emulated kernel: a grid of %u blocks of %u threads\n", grid, size);
     std::abort();
   }
+  threads.reserve(THREADS); /* they stay where they are */
   while (threads.size() < size) {
     threads.emplace_back();
     make_thread(&threads.back());
   }
+  exchanges.resize(threads.size());
   body = &kernel;
   blockDim = config->blockDim;
   gridDim = config->gridDim;
   for (unsigned b = 0; b < grid; b++) {
     blockIdx = dim3(b, 0, 0);
-    block_barrier = barrier();
-    exchanges.assign(size, exchange());
     run_block(size);
   }
 }

@@ -3,7 +3,9 @@
 #   test_resume.sh WEIR SOURCE [KILLS [NETWORK [SEED [CLOCK]]]]
 weir=$1
 source=$2
-kills=${3:-5}
+kills=3 # one of each kind
+grep -q __asan_init "$weir" || kills=5
+kills=${3:-$kills}
 network=${4:-sim}
 clock=${6:+--clock=$6} # of User-Mode Linux
 RANDOM=${5:-$(date +%s | tail -c 5)}

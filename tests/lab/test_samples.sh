@@ -42,7 +42,10 @@ weights() {
   python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["weights_sha256"])' "$work/$1/summary.json"
 }
 
-for model in mlp gpt recommender; do
+# What sources and caches do goes by bytes: under a sanitizer one model shows it.
+models=(mlp gpt recommender)
+sanitized && models=(mlp)
+for model in "${models[@]}"; do
   train plain-$model $model ""
   [[ $model != mlp ]] || train slow-$model $model "source_ms = 1"
   train cached-$model $model $'source_ms = 1\nsource_mb_s = 50\ncache_mb = 4'
@@ -55,6 +58,6 @@ for model in mlp gpt recommender; do
 done
 
 # Virtual time knows nothing of sources, and says so.
-sed 's/^cache_mb.*/cache_mb = 1/' "$work/cached-gpt.ini" >"$work/sim.ini"
+sed 's/^cache_mb.*/cache_mb = 1/' "$work/cached-mlp.ini" >"$work/sim.ini"
 "$weir" run "$work/sim.ini" --network sim --out "$work/sim" 2>"$work/errors" && fail "network sim took a source"
 grep -q "are for real time" "$work/errors" || fail "network sim: $(cat "$work/errors")"

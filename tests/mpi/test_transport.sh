@@ -18,19 +18,21 @@ limit=450 # seconds
 machines=('' :2 :3)
 [[ ${WEIR_CFLAGS:-} == *fsanitize* ]] && machines=('' :2)
 
-# RANKS [mpirun's options...] CASE[:ARGUMENT...] of mpi_ranks, or of another program.
+# RANKS [mpirun's options...] CASE[:ARGUMENT...] of mpi_ranks, or of another program; as this shell's child, for `&`.
 launch() {
   local words
   IFS=: read -r -a words <<<"${@: -1}"
-  timeout -k 5 "$limit" mpirun --oversubscribe -n "$1" --mca btl_tcp_if_include lo "${@:2:$#-2}" \
+  exec timeout -k 5 "$limit" mpirun --oversubscribe -n "$1" --mca btl_tcp_if_include lo "${@:2:$#-2}" \
     "${other:-$program}" "${words[@]}" >"$log" 2>&1
 }
+
+good() { grep -c '^rank [0-9]*: ok$' "$log"; } # ranks
 
 # All ranks say that it went well.
 well() {
   local code=0 ok
-  launch "$@" || code=$?
-  ok=$(grep -c '^rank [0-9]*: ok$' "$log")
+  (launch "$@") || code=$?
+  ok=$(good)
   if [[ $code == 0 && $ok == "$1" ]]; then
     echo "ok: $*"
   else
@@ -55,11 +57,15 @@ well 8 4:1000
 unset other
 
 # Rank 1 or all of them end without MPI_Finalize, about which mpirun complains; RANKS say that it went well.
-# Open MPI 4.1.4's mpirun itself then crashes now and then, or waits for ever.
+# Open MPI 4.1.4's mpirun itself then crashes now and then, or waits for ever: it is not waited for.
 limit=100
 ended() { # RANKS [mpirun's options...] CASE
-  launch 4 "${@:2}"
-  if [[ $(grep -c '^rank [0-9]*: ok$' "$log") == "$1" ]] && ! grep -qE 'mpi_[a-z]*\.[ch]:' "$log"; then
+  : >"$log"
+  launch 4 "${@:2}" &
+  while kill -0 $! 2>/dev/null && (($(good) < $1)); do sleep 0.1; done
+  kill $! 2>/dev/null
+  wait $!
+  if [[ $(good) == "$1" ]] && ! grep -qE 'mpi_[a-z]*\.[ch]:' "$log"; then
     echo "ok: ${*:2}"
   else
     echo "FAILED: ${*:2}"
@@ -76,11 +82,11 @@ for these in "${machines[@]}"; do ended 3 --enable-recovery "killed_alone$these"
 other=${program%ranks}session
 for case in mpi shm+mpi; do ended 4 "$case"; done
 unset other
-launch 2 no_init
+(launch 2 no_init)
 grep -q '^rank 0: ok$' "$log" && echo "ok: no_init" || { echo "FAILED: no_init"; cat "$log"; failed=1; }
 # A rank that dies ends the job, before the others have waited for it: mpirun sees to it, and says which.
 for case in killed killed:2; do
-  if ! launch 4 "$case" && ! grep -q ': ok$' "$log" && grep -q 'signal 9' "$log"; then
+  if ! (launch 4 "$case") && ! grep -q ': ok$' "$log" && grep -q 'signal 9' "$log"; then
     echo "ok: $case"
   else
     echo "FAILED: $case"

@@ -20,15 +20,22 @@ typedef struct job {
   weir_wire_format wire; /* HiTopKComm */
   bool whole;            /* small whole numbers instead of normal ones */
   size_t n;
-  float *x, *error, *sum; /* size * n; for HiTopKComm error is the residual */
+  float *input, *x, *error; /* size * n; for HiTopKComm error is the residual */
   unsigned char *headers;
 } job;
 
 static float input_at(const job *j, int rank, size_t i) {
-  if (j->whole) return (float)((int)((size_t)rank * 7 + i * 3) % 16 - 8);
-  weir_rng rng = weir_rng_of((uint64_t)rank * 1000003 + i);
-  return (float)weir_rng_normal(&rng);
+  return j->input[(size_t)rank * j->n + i];
 }
+
+static void draw_input(const job *j, int size) {
+  weir_rng rng = weir_rng_of(j->n);
+  for (size_t r = 0; r < (size_t)size; r++)
+    for (size_t i = 0; i < j->n; i++)
+      j->input[r * j->n + i] =
+          j->whole ? (float)((int)(r * 7 + i * 3) % 16 - 8) : (float)weir_rng_normal(&rng);
+}
+
 static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
 
 static bool selects(const job *j) { return weir_codec_find(j->codec)->select != NULL; }
@@ -93,9 +100,11 @@ static void check_conservation(const job *j, int size) {
 static void run_case(enum group_kind kind, int size, job *j) {
   const size_t bytes = (size_t)size * j->n * sizeof(float),
                headers = (size_t)(size * size * HEADER);
+  j->input = group_shared(bytes);
   j->x = group_shared(bytes);
   j->error = group_shared(bytes);
   j->headers = group_shared(headers);
+  draw_input(j, size);
   group g;
   group_init(&g, kind, size, body, j);
   group_run(&g);
@@ -113,6 +122,7 @@ static void run_case(enum group_kind kind, int size, job *j) {
 
 static void done_case(const job *j, int size) {
   const size_t bytes = (size_t)size * j->n * sizeof(float);
+  (void)munmap(j->input, bytes ? bytes : 1);
   (void)munmap(j->x, bytes ? bytes : 1);
   (void)munmap(j->error, bytes ? bytes : 1);
   (void)munmap(j->headers, (size_t)(size * size * HEADER));

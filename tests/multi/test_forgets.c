@@ -106,9 +106,11 @@ static void run_with(worker *w, const worker *others, unsigned where) {
   for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);
 }
 
+/* What is limited is refused, or runs a step. */
 static worker *run(const char *policy, bool feedback, uint64_t limit) {
   static worker w[RANKS];
-  const worker others = {.policy = policy, .feedback = feedback, .limit = limit, .steps = STEPS};
+  const worker others = {
+      .policy = policy, .feedback = feedback, .limit = limit, .steps = limit > 0 ? 1 : STEPS};
   run_with(w, &others, 0);
   return w;
 }

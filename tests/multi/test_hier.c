@@ -33,7 +33,8 @@ static float input_at(int rank, size_t i) { return inputs[(size_t)rank * LONGEST
 static void draw_inputs(void) {
   inputs = malloc(GROUP_MAX * LONGEST * sizeof *inputs);
   weir_rng rng = weir_rng_of(1000003);
-  for (size_t i = 0; i < (size_t)GROUP_MAX * LONGEST; i++) inputs[i] = (float)weir_rng_normal(&rng);
+  for (size_t i = 0; i < (size_t)GROUP_MAX * LONGEST; i++)
+    inputs[i] = (float)(2 * weir_rng_uniform(&rng) - 1);
 }
 
 static void drop_inputs(void) { free(inputs); }

@@ -33,8 +33,7 @@ static const size_t numel[TENSORS] = {1000, ROWS * 511, ROWS * 511, 7, ROWS * 51
 #define FIXED (576.0 * 1024) /* bytes, of any gradient: contexts, stages, stacks, libcrypto */
 #define TRIALS 50 /* steps of all trials of policy paper, the first of which takes the most */
 #define BEYOND 10 /* steps of what it then chooses */
-#define STEPS 4   /* behind as many as there are ranks, each of which is a root once in those */
-#define FEW 8     /* ranks; of more none is looked at that has a root */
+#define STEPS 4   /* that are looked at; and as many before them */
 
 /* --- the counting allocator ----------------------------------------------------------------- */
 
@@ -147,6 +146,12 @@ static weir_session *open_session(const course *c, int rank) {
   return NULL;
 }
 
+/* Steps before it takes no memory any more; where roots change every rank has to have been one. */
+static int settling(const course *c) {
+  const bool roots = strstr(c->policy, ":star:") != NULL || strstr(c->policy, ":var:") != NULL;
+  return !c->settles ? BEYOND : roots ? c->ranks : STEPS;
+}
+
 static void be_rank(course *c, int rank) {
   float *gradient[TENSORS];
   for (size_t t = 0; t < TENSORS; t++) gradient[t] = malloc(numel[t] * sizeof(float));
@@ -155,7 +160,7 @@ static void be_rank(course *c, int rank) {
   const long long before = resident();
   all_together(c);
   weir_session *session = open_session(c, rank);
-  const int steps = !c->settles ? BEYOND : c->ranks < FEW ? c->ranks : FEW;
+  const int steps = settling(c);
   long long most = 0;
   bool good = session && train(c, session, gradient, rank, steps, 0, &most);
   all_together(c);

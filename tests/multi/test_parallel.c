@@ -4,6 +4,7 @@
 #include <math.h>
 #include <weir/parallel.h>
 
+#include "../sampled.h"
 #include "../unit/trainer_data.h"
 #include "collectives/comm.h"
 #include "collectives/wrappers.h"
@@ -187,6 +188,7 @@ Test(parallel, everybody_has_all_results) {
           question q = {.count = counts[c], .bytes = bytes};
           worker w[RANKS];
           if (c % 3 != t && ranks > 1 && bytes > 64) continue; /* a third of the large ones */
+          if (!sampled(3)) continue;
           run(w, transports[t], ranks, ask, &q);
           all_well(w, ranks);
           shares_are_whole(&q, ranks);
@@ -674,6 +676,7 @@ static void move_lists(const size_t *lengths, size_t tensors, bool lamb) {
   for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
     worker w[MOST_RANKS];
     size_t kept = 0;
+    if (!sampled(3)) continue;
     run(w, ranks % 2 ? "inproc" : "shm", ranks, move_together, &m);
     all_well(w, ranks);
     for (int r = 0; r < ranks; r++) kept += m.kept[r];
@@ -685,6 +688,7 @@ static void move_lists(const size_t *lengths, size_t tensors, bool lamb) {
   use_device();
   for (int ranks = 1; ranks <= 4; ranks++) {
     worker w[MOST_RANKS];
+    if (!sampled(3)) continue;
     run_on(ranks == 4 ? 9 : 7, w, ranks % 2 ? "inproc" : "shm", ranks, move_together, &m);
     all_well(w, ranks);
   }
@@ -946,6 +950,7 @@ Test(trainer, weights_are_those_of_the_serial_form) {
   weir_dataset data = synthetic();
   for (size_t k = 0; k < 2; k++)
     for (int ranks = 3; ranks <= 4; ranks++) {
+      if (!sampled(2)) continue;
       training t = {.config = plain(), .data = &data};
       t.config.model = "deep";
       t.config.optimizer = (weir_optimizer_config){names[k], 0.9, 0.99, 0.01, false};

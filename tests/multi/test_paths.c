@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "../sampled.h"
 #include "base/base.h"
 #include "base/path.h"
 #include "group.h"
@@ -171,7 +172,7 @@ static const char *const shapes[] = {"aabb", "abab", "aaaabbbb", "aaaa",
 
 Test(paths, every_path_gives_the_mean_where_nothing_is_lost) {
   for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-    all_paths(shapes[s], s % 2 == 0 ? 97 : 16, "topk:1:path=%s", 1, true);
+    if (sampled(2)) all_paths(shapes[s], s % 2 == 0 ? 97 : 16, "topk:1:path=%s", 1, true);
 }
 
 Test(paths, every_path_conserves) {
@@ -186,7 +187,7 @@ Test(paths, every_path_conserves) {
   static const size_t lengths[] = {1000, 333, 129, 5, 1, 0};
   for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
     for (size_t k = 0; k < sizeof codecs / sizeof *codecs; k++)
-      all_paths(shapes[s], lengths[(s + k) % 6], codecs[k], 3, false);
+      if (sampled(4)) all_paths(shapes[s], lengths[(s + k) % 6], codecs[k], 3, false);
 }
 
 /* --- against plain loops ---------------------------------------------------------------------- */

@@ -95,11 +95,20 @@ static weir_status gather_rank(weir_comm *comm, const job *j) {
   return status;
 }
 
-/* Inputs that every rank can work out for all others. */
-static float input_at(int rank, size_t i) {
-  weir_rng rng = weir_rng_of((uint64_t)rank * 1000003 + i);
-  return (float)weir_rng_normal(&rng);
+/* Of all ranks; the longest case's, drawn once. */
+#define LONGEST 30011
+static float *inputs;
+static float input_at(int rank, size_t i) { return inputs[(size_t)rank * LONGEST + i]; }
+
+static void draw_inputs(void) {
+  inputs = malloc(GROUP_MAX * LONGEST * sizeof *inputs);
+  weir_rng rng = weir_rng_of(1000003);
+  for (size_t i = 0; i < (size_t)GROUP_MAX * LONGEST; i++) inputs[i] = (float)weir_rng_normal(&rng);
 }
+
+static void drop_inputs(void) { free(inputs); }
+
+TestSuite(rows, .init = draw_inputs, .fini = drop_inputs);
 
 static float *load(const job *j, int rank) {
   float *x = j->x + (size_t)rank * j->length;
@@ -214,8 +223,8 @@ static void sums_all(bool scatter, uint32_t rows) {
       for (size_t s = 0; s < COUNT(sizes); s++)
         for (size_t l = 0; l < COUNT(some); l++)
           sums_case(GROUP_THREADS, sizes[s], scatter, row, some[l], (weir_value_format)f);
-      sums_case(GROUP_TCP, 5, scatter, row, 30011, (weir_value_format)f);
-      sums_case(GROUP_SHM, 5, scatter, row, 30011, (weir_value_format)f);
+      sums_case(GROUP_TCP, 5, scatter, row, LONGEST, (weir_value_format)f);
+      sums_case(GROUP_SHM, 5, scatter, row, LONGEST, (weir_value_format)f);
     }
 }
 
