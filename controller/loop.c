@@ -183,8 +183,9 @@ static void explain_exact(const weir_loop *loop, const weir_decision_input *in, 
   size_t length = strlen(d->why);
   if (weir_exact_holds(in, &d->choice.plan) && d->switched)
     (void)snprintf(d->why + length, sizeof d->why - length,
-                   "; at most %.2g %% of a gradient is not zero, which is all sent",
-                   100.0 * in->nonzero);
+                   "; at most %.2g %% of a gradient is not zero, which is all sent%s",
+                   100.0 * in->nonzero,
+                   loop->overlap ? ", without buckets: a part of it may be dense" : "");
   length = strlen(d->why);
   if (in->trigger == WEIR_TRIGGER_SPARSITY)
     (void)snprintf(d->why + length, sizeof d->why - length,

@@ -20,7 +20,7 @@ for risk in measured safe; do
   # The first plan until its decision is in force; then at most a sixteenth of the elements.
   plans=$(cut -d, -f"$(head -1 "$work/run/steps.csv" | tr , '\n' | grep -nx plan | cut -d: -f1)" \
     "$work/run/steps.csv" | sed 1d | uniq | tr '\n' ' ')
-  [[ $plans =~ ^bf16:1:dense-ring\ topk:0\.0[3-6][0-9]*:ag:auto-bf16\ $ ]] || fail "$risk: plans $plans"
+  [[ $plans =~ ^bf16:1:dense-ring\ topk:0\.0[3-6][0-9]*:ag(-direct)?:auto-bf16\ $ ]] || fail "$risk: plans $plans"
   expect 0 'is not zero, which is all sent' "$weir" explain "$work/run"
   expect 0 ', 0 different' "$weir" replay "$work/run"
 done

@@ -161,6 +161,28 @@ static void run(weir_controller *controller, world *w, int steps) {
   for (int i = 0; i < steps; i++) step(controller, w);
 }
 
+Test(exact, why_there_are_no_buckets_is_said) {
+  static const size_t offsets[] = {0, ELEMENTS / 2, ELEMENTS};
+  for (int overlap = 0; overlap < 2; overlap++) {
+    const weir_controller_config config = {.policy = "weir",
+                                           .risk = "safe",
+                                           .world_size = RANKS,
+                                           .layout = {2, offsets},
+                                           .overlap = overlap != 0};
+    world w;
+    weir_controller *controller;
+    char said[384];
+    weir_controller_free(begin(&w, "safe"));
+    cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
+    run(controller, &w, 8);
+    cr_assert_neq(weir_plan_exact(&w.plan), 0u);
+    weir_controller_said(controller, said, sizeof said);
+    cr_assert_eq(strstr(said, "without buckets: a part of it may be dense") != NULL, overlap != 0,
+                 "%s", said);
+    weir_controller_free(controller);
+  }
+}
+
 Test(exact, it_is_taken_at_the_first_decision_and_stays) {
   const char *const risks[] = {"measured", "safe"};
   for (size_t i = 0; i < 2; i++) {
