@@ -269,8 +269,9 @@ Test(session, virtual_time_is_the_cost_row) {
       {"fixed:none:1:dense-tree", 4, 4 * 4000},
       {"fixed:powersgd:2:dense-ring", 12, 6.0 / 4 * 4000}, /* a vector goes whole; two sums */
       {"fixed:bf16:1:dense-ring", 6, 6.0 / 4 * 2000},
-      {"fixed:topk:0.1:ag", 2, 3 * (16 + 800)},
-      {"fixed:lwtopk:0.1:ag", 2, 3 * (16 + 800)},
+      {"fixed:topk:0.1:ag-bruck", 2, 3 * (16 + 800)},
+      {"fixed:topk:0.1:ag-direct", 1, 3 * (16 + 800)},
+      {"fixed:lwtopk:0.1:ag-bruck", 2, 3 * (16 + 800)},
       {"fixed:star:0.1:art-ring", 8, 6.0 / 4 * 400 + 2 * (16 + 400)},
       {"fixed:star:0.1:art-tree", 6, 4 * 400 + 2 * (16 + 400)},
   };

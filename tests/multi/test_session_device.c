@@ -302,7 +302,7 @@ Test(session_device, steps_are_charged_whole_messages) {
   static worker w[RANKS];
   use_library();
   for (unsigned where = 0; where < 3; where += 2) {
-    run(w, "fixed:topk:1:ag", where, widening);
+    run(w, "fixed:topk:1:ag-bruck", where, widening);
     for (int r = 0; r < RANKS; r++) {
       cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
       cr_assert_float_eq(w[r].comm_s, 2e-3 + 2 * 16016 / 1e9, 1e-12, "%g", w[r].comm_s);

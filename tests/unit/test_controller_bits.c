@@ -345,20 +345,20 @@ Test(bits, groups_are_runs_of_one_width) {
   cr_assert_eq(weir_buckets_check(table, 5, 7), WEIR_OK);
 }
 
-/* By hand, 4 bits.  1280 elements are a message of 16 + 10 (8 + 64) = 736 bytes; 129 elements one
- * of 16 + 72 + 12 = 100.  Latencies and bytes, first of the all-gather, then of
- * scatter-reduce-allgather:
+/* By hand, 4 bits.  1.28e6 elements are a message of 16 + 10000 (8 + 64) = 720016 bytes; 129000 elements
+ * one of 16 + 1007 * 72 + 60 = 72580.  ms of latencies and bytes, first of the all-gather straight to
+ * everybody, then of scatter-reduce-allgather:
  *
- * - 2 ranks, 1280 elements: 1 and 736; 2 and 2 (360 + 16) = 752
- * - 4 ranks, 1280 elements: 2 and 3 * 736; 2 and 3 * 2 (180 + 16) = 1176
- * - 8 ranks, 129 elements: 3 and 7 * 100; 2 and 7 * 2 (11 + 16) = 378
- * - 8 ranks on 2 machines, 1280 elements: sra 4 * 7 * 2 (90 + 16) = 5936 bytes; between machines
- *   shares of 320 elements, 200 bytes, of which half go to the other machine: 4 * 2 (92 + 16) = 864
+ * - 2 ranks, 1.28e6 elements: 1 + 7.2; 2 + 7.2
+ * - 4 ranks, 1.28e6 elements: 1 + 21.6; 2 + 10.8
+ * - 8 ranks, 129000 elements: 1 + 5.1; 2 + 1.3
+ * - 8 ranks on 2 machines: all of a machine's messages cross its link, 4 times as many, or those between two
+ *   machines of a quarter of the sum alone
  *
  * In full precision 10 elements take one latency straight from everybody to everybody, at most
  * 7 * 40 bytes a rank; of 2 ranks doubling, which comes first, is the same. */
 Test(bits, groups_go_by_what_takes_less) {
-  static const size_t offset[] = {0, 1280, 1409, 1419};
+  static const size_t offset[] = {0, 1280000, 1409000, 1409010};
   const weir_layout layout = {3, offset};
   const weir_link link = {.alpha = 1e-3, .beta = 1e-8};
   static const struct {

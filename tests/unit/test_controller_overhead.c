@@ -7,9 +7,10 @@
 enum { WORKERS = 4 };
 
 /* A latency of 1 ms on a link that bytes take no time on, then none on a slow one: an overhead of
- * 5 ms seen with one latency is 10 ms there with the 2 among 4 ranks, and 5 ms in all here. */
+ * 5 ms seen with one latency is 10 ms there with the 2 of Bruck's among 4 ranks, and 5 ms in all here. */
 Test(overhead, goes_with_latencies_as_far_as_they_are_what_takes_time) {
-  const weir_plan plan = plan_of("topk:0.5:ag:auto-fp32"), few = plan_of("topk:0.01:ag:auto-fp32");
+  const weir_plan plan = plan_of("topk:0.5:ag-bruck:auto-fp32"),
+                  few = plan_of("topk:0.01:ag-bruck:auto-fp32");
   const size_t arm = weir_arm_of(&plan);
   for (int fast = 0; fast < 2; fast++) {
     weir_decision_input in = fast ? input_at(1e-3, 1e14) : input_at(1e-9, 1e6);
