@@ -14,6 +14,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
+/* A spoilt group may ring for ever and bring nothing: then a call ends here, and no sooner. */
+#define PATIENCE_S 10
+
 static bool is_end(weir_status status) {
   return status == WEIR_E_PEER || status == WEIR_E_TIMEOUT || status == WEIR_E_MISMATCH ||
          status == WEIR_E_PROTOCOL;
@@ -119,7 +122,7 @@ static void feed_transfer(void) {
   prepare_mail(&m);
   run.running = true;
   const weir_status status =
-      shm_transfer(&self.base, &due, m.send, m.sends, m.recv, m.recvs, weir_now_s() + 100);
+      shm_transfer(&self.base, &due, m.send, m.sends, m.recv, m.recvs, weir_now_s() + PATIENCE_S);
   run.running = false;
   check_transfer(&m, status);
 }
@@ -219,7 +222,7 @@ static void feed_sum(void) {
   memset(header, 0, sizeof header);
   run.running = true;
   const weir_status status =
-      shm_sum(&self.base, &due, x, run.elements, header, HEADER, weir_now_s() + 100);
+      shm_sum(&self.base, &due, x, run.elements, header, HEADER, weir_now_s() + PATIENCE_S);
   run.running = false;
   demand(status == WEIR_OK ? true : is_end(status) && run.spoilt, "a sum's status");
   demand(x[run.elements] == -1 && header[RANKS * HEADER] == 0, "written beyond what is summed up");
