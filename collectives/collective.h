@@ -88,7 +88,8 @@ enum {
    * where weir_comm_native() says that there is one; fp32 only.  Same bits on all ranks and from
    * run to run; below MPI as far as that library keeps them. */
   WEIR_ALLREDUCE_NATIVE = WEIR_ALLREDUCE_COUNT,
-  /* The same by the algorithm that the library is told, where weir_comm_told() says that it can be. */
+  /* The same by the algorithm that the library is told, where weir_comm_told() says that it can be.
+   */
   WEIR_ALLREDUCE_NATIVE_RING,
   WEIR_ALLREDUCE_NATIVE_TREE,
   WEIR_ALLREDUCE_ROWS
@@ -96,7 +97,8 @@ enum {
 extern const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS];
 bool weir_comm_native(const weir_comm *comm);
 bool weir_comm_told(const weir_comm *comm);
-/* Has the group what the row needs?  WEIR_E_UNSUPPORTED: no, and the last error says what is missing. */
+/* Has the group what the row needs?  WEIR_E_UNSUPPORTED: no, and the last error says what is
+ * missing. */
 weir_status weir_comm_runs(const weir_comm *comm, const weir_allreduce *row);
 const weir_allreduce *weir_allreduce_find(
     const char *name); /* NULL when there is none of that name */
@@ -150,15 +152,15 @@ enum {
 };
 extern const weir_allgather_row weir_allgathers[WEIR_ALLGATHER_COUNT];
 
-/* A row among the ranks that stand at one place of every machine (weir_comm_levelled), block r being
- * that of machine r. */
+/* A row among the ranks that stand at one place of every machine (weir_comm_levelled), block r
+ * being that of machine r. */
 weir_status weir_allgather_between(weir_comm *comm, const weir_allgather_row *row, void *all,
                                    size_t stride, size_t *bytes);
 
-/* All-gather of blocks whose lengths all ranks know, straight into the places they belong at: by the
- * transport's own all-gather where it has one, which makes the caller's block piece by piece while
- * others' are taken; else around a ring where `ring`, and through two copies and the row `row` where
- * not.  The caller's block is made or there. */
+/* All-gather of blocks whose lengths all ranks know, straight into the places they belong at: by
+ * the transport's own all-gather where it has one, which makes the caller's block piece by piece
+ * while others' are taken; else around a ring where `ring`, and through two copies and the row
+ * `row` where not.  The caller's block is made or there. */
 weir_status weir_allgather_places(weir_comm *comm, const weir_places *places, uint32_t row,
                                   weir_headers *headers);
 

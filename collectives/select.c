@@ -54,7 +54,8 @@ static bool next_broadcast(weir_plan *plan) {
   return false;
 }
 
-/* May it be chosen in such a group?  NCCL's ring and tree where it can be told, and nothing is rounded. */
+/* May it be chosen in such a group?  NCCL's ring and tree where it can be told, and nothing is
+ * rounded. */
 static bool is_choice(const weir_plan *plan, weir_group_shape shape) {
   const bool machines = shape.hosts > 1 && shape.hosts < shape.ranks;
   if (weir_sums_as_told(plan)) return shape.told && !weir_sums_rounded(plan);

@@ -24,8 +24,9 @@ static double interpolate(const double *value, double cr) {
 }
 
 /* Each rank's own top-k, of the whole gradient unless lwtopk was asked for (the gain of the paper's
- * MSTopk is the higher of its two AG codecs), or one rank's indices: STAR's, unless VAR's were asked
- * for, as the paper found STAR usually the better.  Eight bytes an element, as in the paper. */
+ * MSTopk is the higher of its two AG codecs), or one rank's indices: STAR's, unless VAR's were
+ * asked for, as the paper found STAR usually the better.  Eight bytes an element, as in the paper.
+ */
 static const char *const texts[] = {"mstopk:0.1:ag", "star:0.1:art-ring", "star:0.1:art-tree"};
 enum { PLANS = sizeof texts / sizeof *texts };
 static weir_plan plans[PLANS];
@@ -35,8 +36,8 @@ static void parse_plans(void) {
     if (weir_plan_parse(texts[i], &plans[i]) != WEIR_OK) abort();
 }
 
-/* The cheapest of AG, ART-Ring and ART-Tree by the paper's rows, which priced NCCL's ring and tree; where NCCL can be
- * told, these run. */
+/* The cheapest of AG, ART-Ring and ART-Tree by the paper's rows, which priced NCCL's ring and tree;
+ * where NCCL can be told, these run. */
 void weir_paper_candidate(const weir_decision_input *in, double cr, weir_candidate *c) {
   static pthread_once_t parsed = PTHREAD_ONCE_INIT;
   (void)pthread_once(&parsed, parse_plans);

@@ -20,10 +20,10 @@ struct weir_backend {
   weir_status (*reserve)(weir_engine *engine, const weir_bucket_set *set);
   unsigned char *(*allocate)(const weir_engine *engine, size_t bytes);
   void (*release)(const weir_engine *engine, unsigned char *memory, size_t bytes);
-  /* Where the ranks' devices read each other's memory (config.rooms): room for so many bytes of gathered
-   * messages a step there, if *yes; between steps.  Collective where there is not as much yet: all
-   * ranks ask for the same.  unshare: none any more.  shared: bytes that there is room for, of the
-   * largest so far.  NULL: there are no devices. */
+  /* Where the ranks' devices read each other's memory (config.rooms): room for so many bytes of
+   * gathered messages a step there, if *yes; between steps.  Collective where there is not as much
+   * yet: all ranks ask for the same.  unshare: none any more.  shared: bytes that there is room
+   * for, of the largest so far.  NULL: there are no devices. */
   weir_status (*share)(weir_engine *engine, size_t bytes, bool *yes);
   void (*unshare)(weir_engine *engine);
   size_t (*shared)(const weir_engine *engine);
@@ -42,14 +42,15 @@ struct weir_backend {
   weir_status (*compress)(weir_bucket *bucket);
   weir_status (*await)(weir_bucket *bucket);
 
-  /* Parts of exchanges.  pass_on: of messages that stay on devices inside of each of several machines,
-   * whose lengths are known, those of the others at this rank's place come into its room.  add: a rank's message, WEIR_E_PROTOCOL when it is malformed, is added to
-   * the sum.  list: this rank's list of indices is a message at bucket->blocks, or where messages stay
-   * on devices in its room there, of which read takes that of any rank.  fetch: the values of e at
-   * bucket->index, or at the places read, WEIR_E_PROTOCOL when these are malformed.  settle: there e becomes bucket->error, and the sum `value`.  store: e
-   * becomes bucket->lost or 0, and the sum `sum`.  project_back: with the common columns in
-   * bucket->value, this rank's Q, and what that sends is taken off e.  settle and store with NULL:
-   * the sum is of no interest any more. */
+  /* Parts of exchanges.  pass_on: of messages that stay on devices inside of each of several
+   * machines, whose lengths are known, those of the others at this rank's place come into its
+   * room.  add: a rank's message, WEIR_E_PROTOCOL when it is malformed, is added to the sum.  list:
+   * this rank's list of indices is a message at bucket->blocks, or where messages stay on devices
+   * in its room there, of which read takes that of any rank.  fetch: the values of e at
+   * bucket->index, or at the places read, WEIR_E_PROTOCOL when these are malformed.  settle: there
+   * e becomes bucket->error, and the sum `value`.  store: e becomes bucket->lost or 0, and the sum
+   * `sum`.  project_back: with the common columns in bucket->value, this rank's Q, and what that
+   * sends is taken off e.  settle and store with NULL: the sum is of no interest any more. */
   weir_status (*add)(weir_bucket *bucket, int rank);
   weir_status (*pass_on)(weir_bucket *bucket);
   weir_status (*list)(weir_bucket *bucket, size_t *bytes);
@@ -62,15 +63,14 @@ struct weir_backend {
    * messages; selects and adds up HiTopKComm's.  NULL: there are no such buckets. */
   const weir_coder_ops *coder;
   const weir_hitopk_away *away;
-  /* The submitted gradients become share times the sum, rounded once where they have 16 bits; may set
-   * overflow, which an average that their type cannot hold is, too.  bucket->average, 0
-   * before, becomes their digest where the backend digests. */
+  /* The submitted gradients become share times the sum, rounded once where they have 16 bits; may
+   * set overflow, which an average that their type cannot hold is, too.  bucket->average, 0 before,
+   * becomes their digest where the backend digests. */
   weir_status (*publish)(weir_bucket *bucket, float share);
 
-  /* The step as a whole.  header: all that this rank's header tells is known.  finish: what was queued
-   * is done, and overflow known.  zero: the submitted gradients become 0, or NaN where the
-   * configuration says so.  rest: nothing of a step
-   * that failed is under way any more. */
+  /* The step as a whole.  header: all that this rank's header tells is known.  finish: what was
+   * queued is done, and overflow known.  zero: the submitted gradients become 0, or NaN where the
+   * configuration says so.  rest: nothing of a step that failed is under way any more. */
   weir_status (*header)(weir_engine *engine);
   weir_status (*finish)(weir_engine *engine);
   weir_status (*zero)(weir_engine *engine);
@@ -81,8 +81,8 @@ struct weir_backend {
   weir_status (*keep_room)(weir_engine *engine);
   void (*keep)(weir_engine *engine, bool restore);
   /* Between steps.  recall: residual, velocity (NULL without momentum) and `zero` of memory, on the
-   * host, to be read or filled in.  take: what has been filled in there becomes the backend's.  scale:
-   * both are multiplied. */
+   * host, to be read or filled in.  take: what has been filled in there becomes the backend's.
+   * scale: both are multiplied. */
   weir_status (*recall)(weir_engine *engine, weir_engine_memory *memory);
   weir_status (*take)(weir_engine *engine, const weir_engine_memory *memory);
   weir_status (*scale)(weir_engine *engine, float factor);
@@ -95,8 +95,8 @@ bool weir_engine_leaves(const weir_engine *engine);
 
 extern const weir_backend weir_host_backend, weir_device_backend;
 
-/* The buckets that a plan and its table (NULL without) come to in this engine; returns how many.  out
- * has room for one more than the plan's, or two. */
+/* The buckets that a plan and its table (NULL without) come to in this engine; returns how many.
+ * out has room for one more than the plan's, or two. */
 size_t weir_full_table(const weir_engine *engine, const weir_plan *plan,
                        const weir_plan_bucket *table, weir_plan_bucket *out);
 

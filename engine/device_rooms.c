@@ -1,13 +1,14 @@
-/* Messages that stay on devices, gathered ones, those of sums and AR-Topk's lists: every rank has a room in
- * its device's memory, which those of the others read, and of a message at most its length goes through
- * the host.  Where ranks are on several machines that is so of gathered messages inside of each; those of
- * the others come over the transport to the rank at the same place, in whose room they are then read.
+/* Messages that stay on devices, gathered ones, those of sums and AR-Topk's lists: every rank has a
+ * room in its device's memory, which those of the others read, and of a message at most its length
+ * goes through the host.  Where ranks are on several machines that is so of gathered messages
+ * inside of each; those of the others come over the transport to the rank at the same place, in
+ * whose room they are then read.
  *
- * A room has two halves, which steps use in turns.  A half is written again two steps later, when all
- * ranks have read it: a rank comes to a step once its step before is through, in which it has waited
- * for all that its device was to read (finish), and nobody is through a step to which some rank has
- * not come: lengths come from all, and sums are of all.  That is so of steps that are dropped and of
- * trials, too. */
+ * A room has two halves, which steps use in turns.  A half is written again two steps later, when
+ * all ranks have read it: a rank comes to a step once its step before is through, in which it has
+ * waited for all that its device was to read (finish), and nobody is through a step to which some
+ * rank has not come: lengths come from all, and sums are of all.  That is so of steps that are
+ * dropped and of trials, too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +110,8 @@ static bool open_others(weir_engine *engine, const offer *all) {
   return status == WEIR_OK;
 }
 
-/* Does every rank read every other's?  The first that does not is named.  all: room for a word a rank. */
+/* Does every rank read every other's?  The first that does not is named.  all: room for a word a
+ * rank. */
 static weir_status agree(weir_engine *engine, bool mine, uint64_t *all, bool *yes) {
   if (!mine) say_why_not();
   all[engine->rank] = mine;
@@ -125,8 +127,8 @@ static weir_status agree(weir_engine *engine, bool mine, uint64_t *all, bool *ye
   return status;
 }
 
-/* The rooms before are no longer used: whoever comes here is through its last step.  Each rank's own
- * goes when the others have closed it, which is when all have told of the next. */
+/* The rooms before are no longer used: whoever comes here is through its last step.  Each rank's
+ * own goes when the others have closed it, which is when all have told of the next. */
 static weir_status replace(weir_engine *engine, size_t bytes, offer *all, bool *yes) {
   static const char name[] = "weir rooms on devices";
   weir_on_device *on = engine->device;

@@ -40,8 +40,8 @@ static weir_status gather_lengths(weir_bucket *bucket, weir_headers *headers) {
   return status;
 }
 
-/* Of several machines each has its messages between the ranks at one place once, which then lie in these
- * ranks' rooms. */
+/* Of several machines each has its messages between the ranks at one place once, which then lie in
+ * these ranks' rooms. */
 static weir_status gather_between(weir_bucket *bucket, weir_headers *headers) {
   weir_engine *engine = bucket->engine;
   const weir_comm *comm = engine->config.comm;

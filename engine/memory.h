@@ -31,17 +31,17 @@ typedef struct weir_memory_form {
 double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, size_t elements,
                         size_t kept);
 
-/* Bytes of a step's messages of a bucket, run by that scheme, that can stay in a room on a rank's device
- * (docs/internals/device.md), of which every bucket's begin as memory of a device does; 0: none can.
- * inside: rooms are for each machine's ranks. */
+/* Bytes of a step's messages of a bucket, run by that scheme, that can stay in a room on a rank's
+ * device (docs/internals/device.md), of which every bucket's begin as memory of a device does; 0:
+ * none can.  inside: rooms are for each machine's ranks. */
 size_t weir_bucket_stays(const weir_plan *plan, uint32_t scheme, weir_group_shape shape,
                          bool inside, size_t n, size_t kept);
 /* Bytes from one message in a room to the next. */
 size_t weir_room_stride(size_t bytes);
 /* Bytes of a device that a room takes for two steps of so many; 0 of none. */
 double weir_room_takes(size_t half);
-/* The same of a plan that exchanges all elements together.  weir_plan_memory is without it: a room that
- * is large enough stays, whatever plan comes next. */
+/* The same of a plan that exchanges all elements together.  weir_plan_memory is without it: a room
+ * that is large enough stays, whatever plan comes next. */
 double weir_plan_room(const weir_plan *plan, const weir_memory_form *form, size_t elements,
                       size_t kept);
 

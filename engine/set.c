@@ -23,7 +23,8 @@ static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
   return true;
 }
 
-/* Machines whose ranks read each other's devices where there are several; 0: it is all ranks, or none. */
+/* Machines whose ranks read each other's devices where there are several; 0: it is all ranks, or
+ * none. */
 static int machines_of(const weir_engine *engine) {
   return engine->config.rooms_inside ? weir_comm_hosts(engine->config.comm) : 0;
 }

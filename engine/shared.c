@@ -96,17 +96,14 @@ static weir_status share_indices(weir_bucket *bucket, int *root, size_t *bytes) 
   return take_list(bucket, *root, bytes);
 }
 
-static double levels(int ranks) {
-  double count = 0;
-  for (int reach = 1; reach < ranks; reach *= 2) count++;
-  return count;
-}
-
 /* A list may be longer or shorter than was to be expected, or stay where it is. */
 static void count_list(weir_bucket *bucket, size_t bytes) {
   const double expected =
       weir_wire_expected(bucket->n, bucket->kept, (weir_wire_format)bucket->plan.wire, false);
-  bucket->passage.extra_bytes = levels(bucket->engine->size) * ((double)bytes - expected);
+  const uint32_t row = bucket->broadcast->id;
+  const int ranks = bucket->engine->size;
+  bucket->passage.extra_bytes = weir_cost_broadcast(row, ranks, (double)bytes).byte_terms -
+                                weir_cost_broadcast(row, ranks, expected).byte_terms;
 }
 
 static weir_status fetch(weir_bucket *bucket, int root) {

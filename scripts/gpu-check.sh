@@ -7,7 +7,8 @@
 # without it the release preset is built here first, which is not in the 8 minutes.
 # WEIR_GPU_CHECK_SECONDS gives it another time, WEIR_GPU_CHECK_EACH (default: 150) a single check,
 # WEIR_GPU_CHECK_JOBS (default: half of the processors) how many sanitized tests run at a time,
-# WEIR_COMPUTE_SANITIZER the program where it is not found, or "none".  scripts/gpu-pack.sh makes a BUILD for a machine that cannot make one.
+# WEIR_COMPUTE_SANITIZER the program where it is not found, or "none".
+# scripts/gpu-pack.sh makes a BUILD for a machine that cannot make one.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 

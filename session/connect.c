@@ -34,9 +34,9 @@ static weir_status over_shm(weir_session *session, weir_transport **out) {
 }
 
 /* Equal on two ranks that can share memory and see each other's processes: the boot of their
- * kernel, their namespace of processes, their shared memory file system, their user; and their machine
- * and its network, as memory would go past whatever is between two (a shaped link, a policy).  0: unknown.
- */
+ * kernel, their namespace of processes, their shared memory file system, their user; and their
+ * machine and its network, as memory would go past whatever is between two (a shaped link, a
+ * policy).  0: unknown. */
 static uint64_t shared_memory_place(void) {
   char boot[64];
   struct stat processes, network, memory;
@@ -97,8 +97,8 @@ static weir_status wants_rooms(const weir_session *session, bool *wants) {
   return WEIR_OK;
 }
 
-/* Whose devices read each other's memory, by all ranks' words: all of them, or those of each machine where
- * all have as many ranks. */
+/* Whose devices read each other's memory, by all ranks' words: all of them, or those of each
+ * machine where all have as many ranks. */
 static void find_readers(weir_session *session, const uint64_t *all) {
   const weir_comm *comm = session->comm;
   const int ranks = session->options.world_size;

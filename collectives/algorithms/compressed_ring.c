@@ -1,8 +1,8 @@
 /* Compressed ring all-reduce: partial sums are encoded anew at each of the N-1 hops of the
  * reduce-scatter; in the all-gather the owner's message goes round as it is.
  *
- * Where messages stay (coder->stays) each has a place of its own in its rank's room, and what goes round
- * is empty: it says that the message is there. */
+ * Where messages stay (coder->stays) each has a place of its own in its rank's room, and what goes
+ * round is empty: it says that the message is there. */
 #include <string.h>
 
 #include "collectives/comm.h"
@@ -27,7 +27,8 @@ static unsigned char *message_of(const ring *r, int c) {
                   : (unsigned char *)(r->x + chunk_of(r, c).begin);
 }
 
-/* Where messages stay: a rank's of this hop, or behind those of all hops that of the sum it owns. */
+/* Where messages stay: a rank's of this hop, or behind those of all hops that of the sum it owns.
+ */
 static unsigned char *left_by(const ring *r, int rank, int hop) {
   return r->coder->ops->room_of(r->coder->user, rank) + (size_t)hop * r->stride;
 }

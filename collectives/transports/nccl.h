@@ -186,15 +186,16 @@ weir_status nct_words(nct *self, size_t bytes);
 
 /* --- tuner ---------------------------------------------------------------------------------- */
 
-/* Before the communicator is formed, and after that: can it be told how to sum?  Collective; that it
- * cannot is no failure. */
+/* Before the communicator is formed, and after that: can it be told how to sum?  Collective; that
+ * it cannot is no failure. */
 void nct_tuner_before(nct *self);
 weir_status nct_tuner_find(nct *self, double deadline_s);
 void nct_tuner_close(nct *self);
 weir_status nct_tells(const weir_transport *t);
 /* The next all-reduce, which all ranks have agreed on, runs so. */
 weir_status nct_tuner_switch(nct *self, weir_nccl_choice choice);
-/* It has run: was the tuner asked, and did NCCL do as it says?  If not the latter, the log says so once. */
+/* It has run: was the tuner asked, and did NCCL do as it says?  If not the latter, the log says so
+ * once. */
 weir_status nct_tuner_check(nct *self);
 
 #endif

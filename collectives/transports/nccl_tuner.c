@@ -1,11 +1,11 @@
-/* NCCL's ring and tree, as plans name them: which of them an all-reduce runs by is told to Weir's tuner plugin, where NCCL
- * has loaded it (include/weir/nccl_tuner.h).
+/* NCCL's ring and tree, as plans name them: which of them an all-reduce runs by is told to Weir's
+ * tuner plugin, where NCCL has loaded it (include/weir/nccl_tuner.h).
  *
  * A rule applies from a numbered all-reduce on, and must be the same on all ranks, with the same
- * number.  It is: ranks run the same plans in the same order over a communicator of their own, all of
- * them from its first all-reduce on, and before each they compare tags, which hold the plan's digest,
- * the step and the operation (nccl_transfer.c).  So all have had as many all-reduces when they ask,
- * and none asks for another algorithm than the others. */
+ * number.  It is: ranks run the same plans in the same order over a communicator of their own, all
+ * of them from its first all-reduce on, and before each they compare tags, which hold the plan's
+ * digest, the step and the operation (nccl_transfer.c).  So all have had as many all-reduces when
+ * they ask, and none asks for another algorithm than the others. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +45,8 @@ static bool find_functions(nct_tuner *tuner) {
          tuner->change != NULL;
 }
 
-/* What keeps this rank from telling NCCL; NULL: nothing.  Which communicator is the group's is known
- * where it is the only one that has come since before it was formed. */
+/* What keeps this rank from telling NCCL; NULL: nothing.  Which communicator is the group's is
+ * known where it is the only one that has come since before it was formed. */
 static const char *find_own(nct *self) {
   nct_tuner *tuner = &self->tuner;
   const char *algorithm = getenv("NCCL_ALGO");

@@ -1,9 +1,9 @@
 /* libweir-nccl-tuner.so: NCCL's ring and tree all-reduce, switched from call to call.
  *
- * Run with NCCL_TUNER_PLUGIN=/path/to/libweir-nccl-tuner.so and without NCCL_ALGO; `weir train --transport
- * nccl` does so by itself.  NCCL then loads the plugin into the process.  Sessions over transport nccl switch
- * their own communicator by their plans (native-ring, native-tree), which is nobody else's to
- * switch.  A trainer reaches these functions by dlopen(..., RTLD_NOLOAD) and
+ * Run with NCCL_TUNER_PLUGIN=/path/to/libweir-nccl-tuner.so and without NCCL_ALGO; `weir train
+ * --transport nccl` does so by itself.  NCCL then loads the plugin into the process.  Sessions over
+ * transport nccl switch their own communicator by their plans (native-ring, native-tree), which is
+ * nobody else's to switch.  A trainer reaches these functions by dlopen(..., RTLD_NOLOAD) and
  * dlsym(), or by linking the library.  Until a rule is given, NCCL chooses as it would without the
  * plugin.
  *
@@ -51,7 +51,8 @@ typedef enum weir_nccl_answer {
 size_t weir_nccl_tuner_communicators(void);
 /* How many all-reduces NCCL has asked for so far; 0 when there is no such communicator. */
 uint64_t weir_nccl_tuner_asked(size_t communicator);
-/* How many of these NCCL chose for itself, as it did not offer the algorithm that the rule in force names. */
+/* How many of these NCCL chose for itself, as it did not offer the algorithm that the rule in force
+ * names. */
 uint64_t weir_nccl_tuner_not_offered(size_t communicator);
 /* Set a communicator's next rule. */
 weir_nccl_answer weir_nccl_tuner_switch(size_t communicator, const weir_nccl_rule *rule);

@@ -78,7 +78,7 @@ typedef enum weir_scheme_id {
 } weir_scheme_id;
 
 /* Algorithms, rows of the tables of collectives.  Of a sum: ring to direct, and native*; of an
- * all-gather: bruck, ring, doubling; of encoded sums: sra, ring, tree. */
+ * all-gather: bruck, ring, doubling, direct; of encoded sums: sra, ring, tree. */
 typedef enum weir_algorithm_id {
   WEIR_ALGORITHM_ANY = 0, /* whichever is the cheapest on the network as it is measured */
   WEIR_ALGORITHM_RING = 1,
@@ -141,8 +141,8 @@ typedef enum weir_place {
   WEIR_PLACE_COUNT = 2
 } weir_place;
 
-/* One bucket of consecutive tensors, in the order in which they were registered.  A table of buckets
- * is an array in that order which covers all tensors; 32 bytes a bucket, as they travel. */
+/* One bucket of consecutive tensors, in the order in which they were registered.  A table of
+ * buckets is an array in that order which covers all tensors; 32 bytes a bucket, as they travel. */
 typedef struct weir_plan_bucket {
   uint32_t end; /* one past its last tensor; the bucket begins where the one before it ends */
   uint32_t codec, scheme, wire;                      /* as in weir_plan */
@@ -161,12 +161,13 @@ const char *weir_wire_name(uint32_t wire);
 
 /* The name of a plan's collective, its scheme and algorithms: SCHEME[-hier][-ALGORITHM][+OTHER],
  * for example "dense-ring", "ag", "art-hier-tree".  "sra", "hier-sra", "native", "native-ring" and
- * "native-tree" stand for compressed-sra, compressed-hier-sra, dense-native and so on.  OTHER is what goes on inside of machines
- * (ring or pairwise), where it is not the usual, or "chain" or "direct" for a list's broadcast.  Of a path,
- * "path=TASKS": tasks separated by dots, c compress, d decompress and add up, ar all-reduce, ag
- * all-gather, rs reduce-scatter, r reduce, b broadcast, a2a all-to-all, g gather; one or two
- * communications are among all ranks, three or four inside of machines first and last and between
- * machines meanwhile; a second one pairs with its first (rs, a2a with ag; r, g with b). */
+ * "native-tree" stand for compressed-sra, compressed-hier-sra, dense-native and so on.  OTHER is
+ * what goes on inside of machines (ring or pairwise), where it is not the usual, or "chain" or
+ * "direct" for a list's broadcast.  Of a path, "path=TASKS": tasks separated by dots, c compress, d
+ * decompress and add up, ar all-reduce, ag all-gather, rs reduce-scatter, r reduce, b broadcast,
+ * a2a all-to-all, g gather; one or two communications are among all ranks, three or four inside of
+ * machines first and last and between machines meanwhile; a second one pairs with its first (rs,
+ * a2a with ag; r, g with b). */
 void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_MAX]);
 
 /* WEIR_OK when codec, scheme, algorithms, wire and cr fit together:
@@ -205,8 +206,8 @@ uint64_t weir_plan_digest(const weir_plan *plan);
 weir_status weir_buckets_check(const weir_plan_bucket *buckets, size_t count, size_t tensors);
 /* The name of a table in weir_plan.layout: a digest, never 0. */
 uint32_t weir_buckets_name(const weir_plan_bucket *buckets, size_t count);
-/* Copy codec, collective, wire and ratio from a bucket to a plan, which then has no buckets, or from
- * a plan to a bucket.  The plan's id and the bucket's end and place are not touched. */
+/* Copy codec, collective, wire and ratio from a bucket to a plan, which then has no buckets, or
+ * from a plan to a bucket.  The plan's id and the bucket's end and place are not touched. */
 void weir_plan_of_bucket(const weir_plan_bucket *bucket, weir_plan *plan);
 void weir_bucket_set_plan(weir_plan_bucket *bucket, const weir_plan *plan);
 

@@ -273,6 +273,7 @@ Test(session, virtual_time_is_the_cost_row) {
       {"fixed:topk:0.1:ag-direct", 1, 3 * (16 + 800)},
       {"fixed:lwtopk:0.1:ag-bruck", 2, 3 * (16 + 800)},
       {"fixed:star:0.1:art-ring", 8, 6.0 / 4 * 400 + 2 * (16 + 400)},
+      {"fixed:star:0.1:art-ring+direct", 7, 6.0 / 4 * 400 + 3 * (16 + 400)},
       {"fixed:star:0.1:art-tree", 6, 4 * 400 + 2 * (16 + 400)},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
