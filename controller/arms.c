@@ -10,7 +10,7 @@
 /* What of an arm its plan does not say. */
 enum {
   SAFE,     /* known to keep the loss of a training without evidence */
-  SEARCHED, /* its ratio is searched for, by a model of progress; or, of what is not zero (exact.c) */
+  SEARCHED, /* its ratio is searched for, by a model of progress */
   METHOD    /* has to show that it holds the loss; the first of the methods, the others follow */
 };
 
@@ -47,12 +47,16 @@ static const struct {
     {"qsgd:0.125:sra", SAFE, 0},
     {"qsgd:0.25:hier-sra", SAFE, 0},
     {"qsgd:0.125:hier-sra", SAFE, 0},
+    {"nonzero:0.25:ag", SAFE, 0},
+    {"nonzero:0.125:ag", SAFE, 0},
     {"qsgd:0.09375:ag", METHOD, 0},
     {"qsgd:0.09375:sra", METHOD, 0},
     {"qsgd:0.09375:hier-sra", METHOD, 0},
+    {"nonzero:0.09375:ag", METHOD, 0},
     {"qsgd:0.0625:ag", METHOD + 1, 0},
     {"qsgd:0.0625:sra", METHOD + 1, 0},
     {"qsgd:0.0625:hier-sra", METHOD + 1, 0},
+    {"nonzero:0.0625:ag", METHOD + 1, 0},
     {"powersgd:16:dense", METHOD + 2, 0.01},
     {"powersgd:4:dense", METHOD + 3, 0.05},
     {"powersgd:1:dense", METHOD + 4, 0.4},
@@ -141,6 +145,13 @@ const weir_round_form *weir_round_form_of(const weir_plan *plan, weir_update_rul
   if (rule == WEIR_RULE_ADAPTIVE) return &weir_round_adaptive;
   return method < WEIR_METHODS && weir_method_arm(method)->debt > soon ? &weir_round_sgd_long
                                                                        : &weir_round_sgd;
+}
+
+bool weir_plan_sparse(const weir_plan *plan) { return weir_codecs[plan->codec]->touched; }
+
+bool weir_sparse_known(const weir_decision_input *in) {
+  static const double most = 0.5; /* of what has more, elements are counted now and then only */
+  return in->nonzero > 0.0 && in->nonzero <= most;
 }
 
 bool weir_arm_late(const weir_arm *arm) { return arm->safe && arm->plan.cr < 8 / 32.0; }

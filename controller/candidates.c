@@ -39,6 +39,14 @@ size_t weir_plan_kept(const double *low_rank, const weir_plan *plan, uint64_t el
   return (size_t)(low_rank[i] + share * (low_rank[i + 1] - low_rank[i]));
 }
 
+/* What a message may take is room; what it takes has a share of that. */
+static size_t sends(const weir_decision_input *in, const weir_plan *plan) {
+  const size_t kept = weir_plan_kept(in->low_rank, plan, in->elements);
+  return weir_plan_sparse(plan) && weir_sparse_known(in)
+             ? (size_t)((double)kept * weir_nonzero_share(in->nonzero, in->runs, plan->cr))
+             : kept;
+}
+
 bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
   const weir_group_shape shape = weir_input_shape(in);
   const weir_memory_form form = {
@@ -63,8 +71,7 @@ bool weir_arm_counts(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = weir_arm_at(a);
   if (!weir_arm_runs(in, a)) return false;
   if (in->risk == WEIR_RISK_BOLD) return a < WEIR_BOLD_ARMS;
-  if (weir_arm_exact(arm) != 0)
-    return weir_exact_cr(in->nonzero) > 0.0 && (weir_arm_exact(arm) & in->exact_refused) == 0;
+  if (weir_plan_sparse(&arm->plan) && !weir_sparse_known(in)) return false;
   return (arm->safe && (in->settled != 0 || !weir_arm_late(arm))) ||
          (in->risk == WEIR_RISK_MEASURED && arm->method < WEIR_METHODS &&
           in->shown[arm->method] > 0.0);
@@ -89,7 +96,7 @@ double weir_progress(uint32_t codec, double gain) {
 }
 
 double weir_plan_progress(const weir_decision_input *in, const weir_plan *plan, double gain) {
-  if (weir_plan_safe(plan) || weir_exact_holds(in, plan)) return 1.0;
+  if (weir_plan_safe(plan)) return 1.0;
   if (in->policy != WEIR_POLICY_WEIR || in->risk == WEIR_RISK_BOLD)
     return weir_progress(plan->codec, gain);
   const size_t method = weir_method_of(plan);
@@ -203,7 +210,7 @@ double weir_input_overhead(const weir_decision_input *in, size_t arm, const weir
 }
 
 static double plan_gain(const weir_decision_input *in, const weir_plan *plan) {
-  if (weir_plan_safe(plan) || weir_exact_holds(in, plan)) return 1.0;
+  if (weir_plan_safe(plan)) return 1.0;
   const double top = weir_curve_gain(in->curve_cr, in->curve, plan->cr);
   return weir_one_selects(plan->codec) ? weir_shared_gain(in->overlap, top, plan->cr) : top;
 }
@@ -218,7 +225,7 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_c
   const weir_plan *plan = &c->plan;
   weir_cost_terms terms;
   const weir_group_shape shape = weir_input_shape(in);
-  const size_t kept = weir_plan_kept(in->low_rank, asked, in->elements);
+  const size_t kept = sends(in, asked);
   c->plan = weir_select_plan(asked, shape, &link, in->elements, kept);
   c->plan.id = 0;
   c->gain = plan_gain(in, plan);
@@ -239,12 +246,6 @@ static void evaluate_at(const weir_decision_input *in, const weir_arm *arm, doub
 }
 
 void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_candidate *best) {
-  if (in->risk != WEIR_RISK_BOLD && weir_arm_exact(arm) != 0) {
-    weir_plan plan = arm->plan;
-    plan.cr = weir_exact_cr(in->nonzero);
-    weir_evaluate(in, &plan, best);
-    return;
-  }
   evaluate_at(in, arm, 0.0, best);
   if (arm->plan.cr > 0.0) return;
   enum { SCAN = 192, SECTIONS = 32 };

@@ -421,15 +421,15 @@ static double mean_loss(const weir_header *headers, int ranks) {
 
 /* What no rank has less of than any other, if all have counted. */
 static void most_nonzero(const weir_header *headers, int ranks, weir_observation *seen) {
-  double nonzero = 0.0, held = 0.0;
+  double nonzero = 0.0, runs = 0.0;
   for (int r = 0; r < ranks; r++) {
     const double share = (double)headers[r].nonzero;
     if (!(share > 0.0 && share <= 1.0)) return;
     nonzero = fmax(nonzero, share);
-    held = fmax(held, (double)headers[r].held); /* NaN counts as nothing */
+    runs = fmax(runs, (double)headers[r].runs); /* NaN counts as nothing */
   }
   seen->nonzero = nonzero;
-  seen->held = fmin(held, 1.0);
+  seen->runs = fmin(runs, 1.0);
 }
 
 /* What the headers tell of the step before.  The rank that arrives last waits for the wire alone: the

@@ -34,7 +34,8 @@ typedef enum weir_trigger {
   WEIR_TRIGGER_STAGE = 7,    /* the next stage of a warm-up or schedule begins: `current` is its
                                 plan */
   WEIR_TRIGGER_TRIAL = 8,    /* a trial, or the loss itself, has told something of an arm */
-  WEIR_TRIGGER_SPARSITY = 9, /* a selection that held nothing back has begun to */
+  WEIR_TRIGGER_SPARSITY =
+      9, /* gradients have come to touch more, under a plan that sends just that */
   WEIR_TRIGGER_COUNT = 10
 } weir_trigger;
 const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
@@ -51,15 +52,14 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 
 /* Arms: everything of a plan but, where it is free, its ratio.  Their order is the order of
  * overhead[] below. */
-#define WEIR_ARMS 41
+#define WEIR_ARMS 45
 #define WEIR_BOLD_ARMS 14 /* the first ones: risk bold chooses among them alone */
 #define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
 /* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
  * Arms of one method share what is known of it. */
 #define WEIR_METHODS 11
 typedef struct weir_arm {
-  weir_plan plan; /* algorithm any: that of the cheapest row; ratio 0: it is found by search,
-                     or by what of gradients is not zero (exact.c) */
+  weir_plan plan; /* algorithm any: that of the cheapest row; ratio 0: it is found by search */
   bool safe;      /* known to keep the loss of a training without evidence */
   bool machines;  /* only where ranks share machines */
   double debt;   /* how far it keeps a training behind under SGD, as a share of the loss, as seen on
@@ -78,18 +78,10 @@ struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */
 size_t weir_method_of(const weir_plan *plan);
 const weir_arm *weir_method_arm(size_t method);
-/* A selection with room for every element of a gradient that is not zero (exact.c): the bits of
- * weir_decision_input.exact_refused that keep a plan from being one. */
-enum { WEIR_EXACT_FP32 = 1, WEIR_EXACT_BF16 = 2 };
-/* WEIR_EXACT_* of an arm or plan that is one, or would be with that ratio; 0 of others. */
-uint32_t weir_arm_exact(const weir_arm *arm);
-uint32_t weir_plan_exact(const weir_plan *plan);
-/* The ratio of such plans where at most `nonzero` of a gradient is not zero; 0: there is none. */
-double weir_exact_cr(double nonzero);
-/* Is it such a plan, and has it room? */
-bool weir_exact_holds(const struct weir_decision_input *input, const weir_plan *plan);
-/* Does it keep the loss without evidence, a safe plan or such a selection? */
-bool weir_plan_keeps(const weir_plan *plan);
+/* Does it send what gradients have touched, and can it be priced? */
+bool weir_plan_sparse(const weir_plan *plan);
+bool weir_sparse_known(const struct weir_decision_input *input);
+
 /* Does its codec send all of a gradient, rounded, rather than hold much of it back? */
 bool weir_plan_rounds(const weir_plan *plan);
 /* What is believed of a plan's method before it is tried, in rounds of a form; and the form. */
@@ -154,8 +146,8 @@ typedef struct weir_decision_input {
   double shown[WEIR_METHODS];           /* progress that methods have shown; 0: may not be chosen */
   double trial_compress[WEIR_TRIALS];   /* paper: average over the trial's steps, s */
   double trial_gain[WEIR_TRIALS];
-  double nonzero;         /* most of a gradient that was not zero of late, as a share; 0: unknown */
-  uint32_t exact_refused; /* WEIR_EXACT_* that had to be left */
+  double nonzero; /* most of a gradient that was not zero of late, as a share; 0: unknown */
+  double runs;    /* most runs of such, over its elements */
   double low_rank[WEIR_LOW_RANKS];     /* floats that powersgd of these ranks sends; 0: not known */
   uint32_t paper_gather, paper_shared; /* its codecs; 0: mstopk, star */
 } weir_decision_input;

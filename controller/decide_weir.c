@@ -96,9 +96,7 @@ weir_status weir_decide_weir(const weir_decision_input *in, weir_decision *d) {
   /* The search can hit a better point than scan and section where the model is not unimodal. */
   for (size_t i = 0; i < d->front_size; i++)
     if (d->front[i].progress_per_s > best->progress_per_s) best = &d->front[i];
-  const bool gone = weir_plan_exact(&in->previous) != 0 && !weir_exact_holds(in, &in->previous);
-  if (in->trigger == WEIR_TRIGGER_FALLBACK && !(gone && in->risk != WEIR_RISK_BOLD))
-    return go_back(in, d);
+  if (in->trigger == WEIR_TRIGGER_FALLBACK) return go_back(in, d);
   const weir_candidate chosen = *best;
   weir_guard(in, &chosen, d);
   return WEIR_OK;

@@ -31,13 +31,8 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
     (void)snprintf(d->why, sizeof d->why, "kept: only %llu steps since the last switch",
                    (unsigned long long)in->dwell);
   else if (!(current.progress_per_s > 0.0)) {
-    const uint32_t exact = weir_plan_exact(&current.plan);
     d->switched = true;
-    (void)snprintf(d->why, sizeof d->why, "%s",
-                   exact == 0 ? "the plan in force has not shown that it holds the loss"
-                   : exact & in->exact_refused
-                       ? "rounding's remainders have taken the place of too much of a tensor"
-                       : "a gradient had more nonzero elements than the plan in force sends");
+    (void)snprintf(d->why, sizeof d->why, "the plan in force has not shown that it holds the loss");
   } else {
     d->switched = true;
     (void)snprintf(d->why, sizeof d->why, "%.1f %% more progress/s expected", 100.0 * promised);

@@ -19,10 +19,8 @@ static const double departure = 0.4;    /* of measured from predicted communicat
 /* A leap: so far off, in shares of the expected time and in seconds, that no busy processor
  * explains it twice in a row. */
 static const double leap = 1.5, leap_s = 0.03;
-static const double forgotten = 0.002;                  /* of the most that was not zero, a step */
-static const double held_weight = 0.1, held_most = 0.2; /* of a tensor's nonzero elements */
-static const uint64_t refused_steps = 400;
-static const unsigned enough = 2; /* samples before a prior gives way */
+static const double forgotten = 0.002; /* of the most that was not zero, a step */
+static const unsigned enough = 2;      /* samples before a prior gives way */
 /* Bounds of what is believed of an arm: overhead in modelled times plus a constant. */
 static const double overhead_times = 10.0, overhead_most_s = 0.05;
 
@@ -86,12 +84,12 @@ static size_t codec_plans(const weir_loop *loop, weir_plan plans[WEIR_ARMS]) {
   bool listed[WEIR_CODEC_COUNT] = {false};
   size_t count = 0;
   for (size_t a = 0; a < WEIR_ARMS; a++) {
-    const bool may = loop->risk == WEIR_RISK_BOLD          ? a < WEIR_BOLD_ARMS
-                     : weir_arm_exact(weir_arm_at(a)) != 0 ? true
-                     : loop->risk == WEIR_RISK_SAFE        ? weir_arm_at(a)->safe
-                                                           : weir_arm_at(a)->plan.cr > 0.0;
+    const bool may = loop->risk == WEIR_RISK_BOLD   ? a < WEIR_BOLD_ARMS
+                     : loop->risk == WEIR_RISK_SAFE ? weir_arm_at(a)->safe
+                                                    : weir_arm_at(a)->plan.cr > 0.0;
     const uint32_t codec = weir_arm_at(a)->plan.codec;
-    if (!may || listed[codec]) continue;
+    /* What a sparse gradient takes, a dense one does not tell. */
+    if (!may || listed[codec] || weir_codecs[codec]->touched) continue;
     listed[codec] = true;
     plans[count++] = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
   }
@@ -149,7 +147,6 @@ weir_status weir_learn_codecs(weir_loop *loop, weir_price_fn *price, void *user)
 }
 
 void weir_learn_switched(weir_learnt *l) {
-  l->held = 0.0;
   l->gain = -1.0;
   l->gain_steps = 0;
   l->step_count = 0;
@@ -350,25 +347,16 @@ static void learn_curve(weir_learnt *l, const weir_observation *seen) {
   l->curve_age = 0;
 }
 
-/* The most of late: what was seen once is forgotten slowly.  An exact plan that leaves too much of
- * a tensor behind is not chosen for a while. */
-static void learn_nonzero(weir_loop *loop, const weir_observation *seen) {
-  weir_learnt *l = &loop->learnt;
-  const uint32_t exact = weir_plan_exact(&seen->plan);
+/* The most of late: what was seen once is forgotten slowly. */
+static void learn_nonzero(weir_learnt *l, const weir_observation *seen) {
   if (!(seen->nonzero > 0.0)) return;
   l->nonzero = fmax(seen->nonzero, (1.0 - forgotten) * l->nonzero);
-  if (exact == 0 || seen->plan.id != loop->current.id) return;
-  if (seen->nonzero > seen->plan.cr) l->exact_late++;
-  l->held += held_weight * (seen->held - l->held);
-  if (l->held > held_most) {
-    l->refused_until[exact == WEIR_EXACT_BF16] = seen->step + refused_steps;
-    l->held = 0.0;
-  }
+  l->runs = fmax(seen->runs, (1.0 - forgotten) * l->runs);
 }
 
 void weir_learn(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
-  learn_nonzero(loop, seen);
+  learn_nonzero(l, seen);
   learn_compute(loop, seen);
   learn_curve(l, seen);
   const bool paired = loop->rounds.phase != WEIR_ROUND_NONE; /* its trial runs as the plan would */

@@ -75,17 +75,10 @@ void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan) {
   }
 }
 
-static uint32_t refused_now(const weir_learnt *l, uint64_t step) {
-  return (step < l->refused_until[0] ? WEIR_EXACT_FP32 : 0u) |
-         (step < l->refused_until[1] ? WEIR_EXACT_BF16 : 0u);
-}
-
-bool weir_loop_exact_ended(const weir_loop *loop, const weir_observation *seen) {
-  const uint32_t exact = weir_plan_exact(&loop->current);
-  if (exact == 0 || loop->policy->id != WEIR_POLICY_WEIR || loop->risk == WEIR_RISK_BOLD)
-    return false;
-  return loop->learnt.nonzero > loop->current.cr ||
-         (refused_now(&loop->learnt, seen->step) & exact) != 0;
+bool weir_loop_denser(const weir_loop *loop) {
+  static const double far = 1.5;
+  return weir_plan_sparse(&loop->current) && loop->policy->id == WEIR_POLICY_WEIR &&
+         loop->learnt.nonzero > far * loop->nonzero_at_decision;
 }
 
 void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32_t trigger,
@@ -137,7 +130,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   memcpy(in->trial_compress, loop->trials.compress, sizeof in->trial_compress);
   memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);
   in->nonzero = l->nonzero;
-  in->exact_refused = refused_now(l, seen->step);
+  in->runs = l->runs;
   memcpy(in->low_rank, loop->low_rank, sizeof in->low_rank);
   in->paper_gather = loop->trials.codecs.gather;
   in->paper_shared = loop->trials.codecs.shared;
@@ -155,8 +148,7 @@ static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_d
   if (!decision->switched && !changed && loop->current.buckets > 0 && !loop->fuse_failed)
     return WEIR_OK;
   if (loop->overlap && loop->has_gaps && loop->layout.tensors > 1 && !loop->fuse_failed &&
-      in->trigger != WEIR_TRIGGER_FALLBACK &&
-      (loop->risk == WEIR_RISK_BOLD || weir_plan_exact(&plan) == 0)) {
+      in->trigger != WEIR_TRIGGER_FALLBACK && !weir_plan_sparse(&plan)) {
     const weir_status status =
         weir_fuse(in, &plan, &loop->layout, loop->gap_s, &loop->learnt.bucket_costs,
                   weir_model.hysteresis, loop->next_table, &fused);
@@ -178,26 +170,20 @@ static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_d
   return WEIR_OK;
 }
 
-/* An exact plan needs no evidence: what it rests on, and how often that has not been so. */
-static void explain_exact(const weir_loop *loop, const weir_decision_input *in, weir_decision *d) {
-  size_t length = strlen(d->why);
-  if (weir_exact_holds(in, &d->choice.plan) && d->switched)
-    (void)snprintf(d->why + length, sizeof d->why - length,
-                   "; at most %.2g %% of a gradient is not zero, which is all sent%s",
-                   100.0 * in->nonzero,
-                   loop->overlap ? ", without buckets: a part of it may be dense" : "");
-  length = strlen(d->why);
-  if (in->trigger == WEIR_TRIGGER_SPARSITY)
-    (void)snprintf(d->why + length, sizeof d->why - length,
-                   "; steps that had more than was sent: %llu",
-                   (unsigned long long)loop->learnt.exact_late);
+static void explain_sparse(const weir_loop *loop, const weir_decision_input *in, weir_decision *d) {
+  const size_t length = strlen(d->why);
+  if (!weir_plan_sparse(&d->choice.plan) || !d->switched) return;
+  (void)snprintf(d->why + length, sizeof d->why - length,
+                 "; at most %.2g %% of a gradient is not zero, and no more is sent%s",
+                 100.0 * in->nonzero,
+                 loop->overlap ? ", without buckets: part of it may be dense" : "");
 }
 
 /* What the guard does not know of: a trial's outcome, and why others than safe plans were left
  * out. */
 static void explain(const weir_loop *loop, const weir_decision_input *in, weir_decision *d) {
   char guard[sizeof d->why];
-  explain_exact(loop, in, d);
+  explain_sparse(loop, in, d);
   if (loop->policy->id != WEIR_POLICY_WEIR || loop->risk != WEIR_RISK_MEASURED) return;
   (void)snprintf(guard, sizeof guard, "%s", d->why);
   if (in->trigger == WEIR_TRIGGER_TRIAL)
@@ -233,6 +219,7 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
   decision->choice.plan.id = loop->current.id;
   loop->at_decision = seen->network;
   memcpy(loop->curve_at_decision, loop->learnt.curve, sizeof loop->curve_at_decision);
+  loop->nonzero_at_decision = loop->learnt.nonzero;
   loop->since_decision = 0;
   loop->decisions++;
   say_decision(loop, &input, decision);

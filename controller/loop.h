@@ -29,7 +29,7 @@ typedef struct weir_observation {
   double compute;       /* s, slowest rank */
   double loss;          /* mean over ranks; NaN: not all have reported it */
   double nonzero;       /* share of its gradient, of the rank with most; 0: not all have counted */
-  double held;          /* weir_header's, of the rank with most */
+  double runs;          /* weir_header's, of the rank with most */
   weir_network network; /* agreed on from this step's headers */
   uint64_t rooms;       /* as weir_step_record has it */
   double room_bytes;
@@ -107,12 +107,9 @@ typedef struct weir_learnt {
   uint64_t gain_steps;
   double curve[WEIR_CURVE_POINTS];
   bool has_curve;
-  uint64_t curve_age;        /* steps since it was last measured */
-  double step_s;             /* smoothed measured step of the plan in force */
-  double nonzero;            /* weir_decision_input's */
-  double held;               /* smoothed, under an exact plan in force */
-  uint64_t exact_late;       /* steps under such a plan that had more than it sends */
-  uint64_t refused_until[2]; /* step, of exact plans in fp32 and bf16 */
+  uint64_t curve_age;   /* steps since it was last measured */
+  double step_s;        /* smoothed measured step of the plan in force */
+  double nonzero, runs; /* weir_decision_input's */
   uint64_t step_count;
   int departures; /* steps in a row whose comm_s departs from the prediction */
   int leaps;      /* steps in a row in which it is nowhere near it */
@@ -164,6 +161,7 @@ struct weir_loop {
 
   weir_network at_decision; /* network and gain the last decision knew */
   double curve_at_decision[WEIR_CURVE_POINTS];
+  double nonzero_at_decision;
   uint64_t since_decision;
 
   struct { /* fallback */
@@ -226,8 +224,8 @@ weir_status weir_loop_begin_stage(weir_loop *loop, const weir_observation *seen,
 void weir_policy_warm_start(weir_loop *loop, uint64_t step);
 /* Trigger of a network that has moved since the last decision, else WEIR_TRIGGER_NONE. */
 uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now);
-/* Is the plan in force an exact one (decide.h) that cannot stay? */
-bool weir_loop_exact_ended(const weir_loop *loop, const weir_observation *seen);
+/* Does a plan in force that sends what gradients have touched send far more than when it was chosen? */
+bool weir_loop_denser(const weir_loop *loop);
 /* Paired trials (rounds.c).  Before anything else is considered: *busy says that a round goes on,
  * or that it has decided.  And after it: may one begin? */
 weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool *busy);

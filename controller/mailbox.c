@@ -28,9 +28,10 @@ void weir_mailbox_destroy(weir_mailbox *m) {
   pthread_mutex_destroy(&m->lock);
 }
 
-/* That a gradient had more nonzero elements than a plan sends must not go unseen. */
+/* That a gradient has touched more must not go unseen. */
 static void keep_most(const weir_observation *dropped, weir_observation *next) {
   if (dropped->nonzero > next->nonzero) next->nonzero = dropped->nonzero;
+  if (dropped->runs > next->runs) next->runs = dropped->runs;
 }
 
 void weir_mailbox_put(weir_mailbox *m, const weir_observation *seen) {

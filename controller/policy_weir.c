@@ -11,8 +11,7 @@ static const uint64_t proved_steps = 10; /* after which a plan is known by its s
 static const uint64_t settle_steps = 4;
 
 static double progress_of(const weir_loop *loop, const weir_plan *plan, double gain) {
-  weir_decision_input in = {
-      .policy = WEIR_POLICY_WEIR, .risk = loop->risk, .nonzero = loop->learnt.nonzero};
+  weir_decision_input in = {.policy = WEIR_POLICY_WEIR, .risk = loop->risk};
   for (size_t m = 0; m < WEIR_METHODS; m++) in.shown[m] = loop->rounds.record[m].progress;
   return weir_plan_progress(&in, plan, gain);
 }
@@ -33,7 +32,7 @@ static bool in_doubt(const weir_loop *loop) {
 
 static uint32_t find_trigger(const weir_loop *loop, const weir_observation *seen) {
   if (loop->decisions == 0) return WEIR_TRIGGER_START;
-  if (weir_loop_exact_ended(loop, seen)) return WEIR_TRIGGER_SPARSITY;
+  if (weir_loop_denser(loop)) return WEIR_TRIGGER_SPARSITY;
   const uint32_t moved = weir_loop_network_trigger(loop, &seen->network);
   if (moved != WEIR_TRIGGER_NONE) return moved;
   if (seen->has_curve && !in_doubt(loop) && gain_moved(loop)) return WEIR_TRIGGER_GAIN;

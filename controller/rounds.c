@@ -234,7 +234,7 @@ static void try_one(weir_loop *loop, const weir_observation *seen, const weir_de
   weir_rounds *r = &loop->rounds;
   weir_candidate best, now;
   const bool shown = weir_method_of(&loop->current) < WEIR_METHODS;
-  if (!weir_plan_keeps(&loop->current) && !(shown && weir_plan_rounds(&loop->current))) return;
+  if (!weir_plan_safe(&loop->current) && !(shown && weir_plan_rounds(&loop->current))) return;
   weir_evaluate(in, &in->current, &now);
   const double now_s = weir_step_seconds(in, &now);
   size_t first = WEIR_METHODS;
@@ -356,9 +356,9 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   keep_account(loop, seen, far_behind);
   tell(r, far_behind);
   weir_decision decision;
-  const bool safe = weir_plan_keeps(&loop->current);
+  const bool safe = weir_plan_safe(&loop->current);
   const weir_status status = weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
-  if (status == WEIR_OK && decision.switched && !weir_plan_keeps(&decision.choice.plan)) {
+  if (status == WEIR_OK && decision.switched && !weir_plan_safe(&decision.choice.plan)) {
     if (safe) r->promised = r->slope; /* that of a plan that was only shown may be less */
     if (safe) r->promised_at = seen->step - later_half(r) / 2;
     follow_from(r, seen->step, fmax(0.0, weir_round_debt(arm, reference, form->steps)));
@@ -516,7 +516,7 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
   }
   const bool failed = behind(loop, seen);
   if (r->phase == WEIR_ROUND_BACK && !failed) {
-    if (!seen->trial && (weir_loop_exact_ended(loop, seen) || overtaken(loop, seen))) {
+    if (!seen->trial && (weir_loop_denser(loop) || overtaken(loop, seen))) {
       abandon(r, seen->step);
       return WEIR_OK;
     }

@@ -14,7 +14,7 @@
 
 #include "base/base.h"
 
-#define VERSION 2u
+#define VERSION 3u
 
 static const double most_s = 1e9; /* of any time */
 static const double most = 1e18;  /* of any other figure */
@@ -182,10 +182,7 @@ static void learnt(weir_saved *s, weir_learnt *l) {
   whole(s, &l->curve_age, most_steps);
   real(s, &l->step_s, 0, most_s);
   real(s, &l->nonzero, 0, 1);
-  real(s, &l->held, 0, 1);
-  whole(s, &l->exact_late, most_steps);
-  whole(s, &l->refused_until[0], most_steps);
-  whole(s, &l->refused_until[1], most_steps);
+  real(s, &l->runs, 0, 1);
   whole(s, &l->step_count, most_steps);
   number(s, &l->departures);
   number(s, &l->leaps);
@@ -293,6 +290,7 @@ static void standing(weir_saved *s, weir_loop *loop) {
 static void decided(weir_saved *s, weir_loop *loop) {
   network(s, &loop->at_decision);
   reals(s, loop->curve_at_decision, WEIR_CURVE_POINTS, 0, 1);
+  real(s, &loop->nonzero_at_decision, 0, 1);
   whole(s, &loop->since_decision, most_steps);
 }
 

@@ -56,8 +56,7 @@ typedef struct weir_header {
   uint32_t average; /* digest of the average that the exchange before has brought (average.h) */
   uint32_t joiners; /* which ranks wait to join, as this one knows it (transport.h); 0: none */
   float nonzero;    /* share of this rank's gradient that is not 0; 0: not counted */
-  float held;       /* of the tensor worst served, the share of its nonzero elements that top-k left
-                       behind, where it has room for all of a gradient's */
+  float runs;       /* runs of such, over its elements */
   weir_directive directive; /* rank 0's; KEEP from others */
 } weir_header;
 #define WEIR_HEADER_NONFINITE 1u       /* this rank's e is not finite: the step must not count */

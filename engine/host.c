@@ -29,15 +29,7 @@ static void close_host(weir_engine *engine) {
   free(host->next);
   free(host->kept_residual);
   free(host->kept_velocity);
-  free(host->nonzero);
   *host = (weir_host){.zero = true};
-}
-
-static weir_status counters(weir_engine *engine) {
-  engine->host.nonzero = calloc(engine->layout.tensors + 1, sizeof *engine->host.nonzero);
-  return engine->host.nonzero != NULL
-             ? WEIR_OK
-             : weir_fail(WEIR_E_NOMEM, "no memory to count %zu tensors", engine->layout.tensors);
 }
 
 static weir_status open_host(weir_engine *engine) {
@@ -46,8 +38,7 @@ static weir_status open_host(weir_engine *engine) {
   weir_status status = zeroed(engine, &host->residual);
   if (status == WEIR_OK) status = zeroed(engine, &host->fed);
   if (status == WEIR_OK) status = zeroed(engine, &host->sum);
-  if (status == WEIR_OK && engine->config.counts && engine->config.momentum == 0)
-    status = counters(engine);
+  host->counts = engine->config.counts && engine->config.momentum == 0;
   if (status != WEIR_OK || engine->config.momentum == 0) return status;
   status = zeroed(engine, &host->velocity);
   return status == WEIR_OK ? zeroed(engine, &host->next) : status;

@@ -37,35 +37,11 @@ static void keep_back(const weir_bucket *bucket) {
   weir_scatter_add(bucket->fed, bucket->index, bucket->error, bucket->kept);
 }
 
-static bool is_nonzero(const void *g, bool half, size_t i) {
-  return half ? weir_half_nonzero(((const uint16_t *)g)[i]) : ((const float *)g)[i] != 0;
-}
-
-/* Where there is room for all of the gradient's nonzero elements, what rounding left of others may
- * still have taken the place of some. */
-static double held_back(const weir_bucket *bucket) {
-  const weir_engine *engine = bucket->engine;
-  const size_t *offset = bucket->layout.offset, *nonzero = engine->host.nonzero;
-  double most = 0;
-  if (!engine->counting || bucket->passage.nonzero > bucket->kept) return 0;
-  for (size_t t = 0, i = 0; t < bucket->layout.tensors; t++) {
-    const void *g = engine->submitted[bucket->first + t];
-    const bool half = engine->types[bucket->first + t] != WEIR_FP32;
-    const size_t all = nonzero[bucket->first + t];
-    size_t sent = 0;
-    for (; i < bucket->kept && bucket->index[i] < offset[t + 1]; i++)
-      sent += is_nonzero(g, half, bucket->index[i] - offset[t]);
-    if (all > 0) most = fmax(most, (double)(all - sent) / (double)all);
-  }
-  return most;
-}
-
 /* What 16 bits lose of a value stays behind. */
 static weir_status send_selection(weir_bucket *bucket) {
   const size_t rank = (size_t)bucket->engine->rank, k = bucket->kept;
   weir_status status = select_own(bucket);
   if (status != WEIR_OK) return status;
-  bucket->passage.held = held_back(bucket);
   weir_gather(bucket->fed, bucket->index, k, bucket->value);
   bucket->passage.kept_square = weir_sum_square(bucket->value, k);
   if (bucket->error != NULL) memset(bucket->error, 0, k * sizeof(float));
@@ -79,10 +55,20 @@ static weir_status send_selection(weir_bucket *bucket) {
   return WEIR_OK;
 }
 
+/* A velocity goes on where no gradient comes any more: then e itself says what there is to send. */
+static void tell_touched(const weir_bucket *bucket) {
+  const weir_engine *engine = bucket->engine;
+  const bool known = bucket->codec->touched && engine->host.velocity == NULL;
+  weir_codec_context_touched(bucket->context,
+                             known ? (const void *const *)engine->submitted + bucket->first : NULL,
+                             engine->types + bucket->first);
+}
+
 /* Only this rank's own loss, e - decode(its own message), stays behind. */
 static weir_status send_encoded(weir_bucket *bucket) {
   const size_t rank = (size_t)bucket->engine->rank;
   unsigned char *const message = bucket->blocks + rank * bucket->stride;
+  tell_touched(bucket);
   weir_status status = weir_plan_encode(&bucket->plan, bucket->context, bucket->fed,
                                         &bucket->layout, weir_gather_seed(bucket), message,
                                         bucket->stride, &bucket->block_bytes[rank]);

@@ -29,7 +29,7 @@ typedef struct feed {
   size_t n, parts;
   bool counts; /* what of g is not zero */
   weir_moments moments[PARTS];
-  size_t nonzero[PARTS];
+  size_t nonzero[PARTS], runs[PARTS];
 } feed;
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -63,7 +63,9 @@ static void feed_block(feed *f, size_t at, size_t count, size_t part) {
     weir_ef_accumulate(g, zeros, e, count, moments);
   }
   /* Not before: that pass asks memory for what it reads well ahead. */
-  if (f->counts) f->nonzero[part] += weir_nonzero(given, count);
+  if (!f->counts) return;
+  f->nonzero[part] += weir_nonzero(given, count);
+  f->runs[part] += weir_nonzero_runs(given, count);
 }
 
 static void feed_part(void *argument, size_t part) {
@@ -105,10 +107,11 @@ static void look_ahead(weir_bucket *bucket) {
 /* Plans say nothing of tensors that stay in full precision. */
 static void count_nonzero(weir_bucket *bucket, size_t t, const feed *f) {
   const weir_engine *engine = bucket->engine;
-  size_t nonzero = 0;
-  for (size_t part = 0; part < f->parts; part++) nonzero += f->nonzero[part];
-  engine->host.nonzero[t] = nonzero;
-  if (t < engine->layout.tensors - engine->config.full) bucket->passage.nonzero += nonzero;
+  if (t >= engine->layout.tensors - engine->config.full) return;
+  for (size_t part = 0; part < f->parts; part++) {
+    bucket->passage.nonzero += f->nonzero[part];
+    bucket->passage.runs += f->runs[part];
+  }
 }
 
 static void feed_tensor(weir_bucket *bucket, size_t t) {

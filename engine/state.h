@@ -17,7 +17,7 @@ typedef struct weir_passage {
   double extra_bytes;   /* byte terms of the messages really sent less those expected */
   double gathered;      /* bytes that all ranks together have gathered */
   size_t nonzero;       /* elements of g, where they are counted */
-  double held;          /* weir_header's */
+  size_t runs;          /* that those make up */
 } weir_passage;
 
 /* A thread's stopwatch: what the time since the last lap went into. */
@@ -160,7 +160,7 @@ typedef struct weir_host {
   float *velocity, *next;               /* NULL without momentum correction */
   float *kept_residual, *kept_velocity; /* from before a trial; NULL before the first */
   bool zero, kept_zero; /* the residual counts as all zero, whatever its memory holds */
-  size_t *nonzero;      /* per tensor, of the gradient under way; NULL: nobody wants to know */
+  bool counts;          /* somebody wants to know what of gradients is not zero */
 } weir_host;
 
 struct weir_engine {

@@ -23,8 +23,7 @@ void weir_telemetry_sample(weir_engine *engine, const weir_bucket *bucket) {
 bool weir_telemetry_counts(const weir_engine *engine) {
   static const double dense = 0.5;
   static const uint64_t spacing = 16;
-  return engine->host.nonzero != NULL &&
-         (engine->most_nonzero <= dense || engine->exchanges % spacing == 0);
+  return engine->host.counts && (engine->most_nonzero <= dense || engine->exchanges % spacing == 0);
 }
 
 static void hear_nonzero(weir_engine *engine) {
@@ -36,15 +35,14 @@ static void hear_nonzero(weir_engine *engine) {
 /* A gradient without a nonzero element counts as having one, as 0 is not counted. */
 static void tell_nonzero(const weir_engine *engine, weir_header *header) {
   const size_t planned = engine->layout.offset[engine->layout.tensors - engine->config.full];
-  size_t nonzero = 0;
-  double held = 0;
+  size_t nonzero = 0, runs = 0;
   for (size_t k = 0; k < engine->set.count; k++) {
     nonzero += engine->set.bucket[k].passage.nonzero;
-    held = fmax(held, engine->set.bucket[k].passage.held);
+    runs += engine->set.bucket[k].passage.runs;
   }
   if (planned == 0) return;
   header->nonzero = (float)((double)(nonzero > 0 ? nonzero : 1) / (double)planned);
-  header->held = (float)held;
+  header->runs = (float)((double)runs / (double)planned);
 }
 
 void weir_telemetry_tell(weir_engine *engine, double sum_square, bool nonfinite) {

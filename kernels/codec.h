@@ -60,6 +60,14 @@ void weir_codec_context_lend(weir_codec_context *context, void *memory, size_t b
 struct weir_codec;
 size_t weir_select_room(const struct weir_codec *codec, size_t n, size_t k, bool threads);
 
+/* The gradients that the next e is made from, of the tensors of its layout, and their types
+ * (weir_type), for codecs that send what they touch; borrowed.  NULL: e itself tells. */
+void weir_codec_context_touched(weir_codec_context *context, const void *const *g,
+                                const uint8_t *type);
+/* Bytes of nonzero's message over what it takes at most, of a gradient of which such shares are not
+ * zero, and begin a run of such. */
+double weir_nonzero_share(double nonzero, double runs, double cr);
+
 /* What becomes of decoded values. */
 typedef enum weir_decoding {
   WEIR_DECODE_STORE = 0,
@@ -105,6 +113,7 @@ typedef struct weir_codec {
   bool by_tensor;      /* tensors are selected from or encoded apart from each other */
   bool ahead;          /* selects the largest of all: weir_ahead_begin lists what it is after */
   bool device;         /* kernels/cuda has its operations */
+  bool touched;        /* messages are of what gradients have touched, and their length with it */
   bool unbiased;       /* what it loses is nothing on average, or half a unit of 16 bits at most: it
                           may go without error feedback */
   /* What it takes of a processor with some GB/s, to an order of magnitude; the first measured steps
@@ -135,7 +144,7 @@ typedef struct weir_codec {
   /* Its mode, of codecs whose plans may name another bucket than the usual one: then weir_plan_bound and
    * weir_plan_encode are for what bound and encode are; NULL for the others. */
   const weir_qsgd_options *qsgd;
-  /* Length of the message in bytes, exactly. */
+  /* Length of the message in bytes, exactly; where `touched`, at most. */
   size_t (*bound)(const weir_layout *layout, double cr);
   /* capacity >= bound() or WEIR_E_CAPACITY; e must be finite.  The bytes follow from e, layout, cr
    * and seed alone, whatever the vector width.  out need not be aligned.  *bytes is what was
@@ -204,6 +213,8 @@ double weir_ef_subtract(float *e, const float *sent, size_t n);
 double weir_sum_square(const float *x, size_t n);
 /* Elements that are neither 0 nor -0; NaN counts. */
 size_t weir_nonzero(const float *x, size_t n);
+/* How many runs of such lie between zeros. */
+size_t weir_nonzero_runs(const float *x, size_t n);
 /* As memcpy, past the caches; for what is too long to be found in them again. */
 void weir_copy_past(void *to, const void *from, size_t bytes);
 

@@ -38,6 +38,12 @@ void weir_codec_context_lend(weir_codec_context *context, void *memory, size_t b
   context->capacity = memory == NULL ? context->own_capacity : 0;
 }
 
+void weir_codec_context_touched(weir_codec_context *context, const void *const *g,
+                                const uint8_t *type) {
+  context->touched.g = g;
+  context->touched.type = type;
+}
+
 /* With threads, each compacts into a share of its own, twice as large as an even one. */
 size_t weir_context_room(size_t candidates, bool threads) {
   const size_t count = threads ? 2 * candidates + WEIR_POOL_MOST * WEIR_CANDIDATE_SLACK

@@ -120,6 +120,8 @@ void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out);
 
 /* --- options beyond a plan's, for tests and for callers without error feedback ---------------- */
 
+/* qsgd's units of so many elements on a grid from the smallest to the largest, drawn at random. */
+weir_unit_format weir_qsgd_format(unsigned bits, uint32_t bucket);
 size_t weir_qsgd_bound_with(size_t n, weir_qsgd_options options);
 weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options options,
                                   uint64_t seed, void *out, size_t capacity, size_t *bytes);

@@ -11,6 +11,12 @@ double weir_sum_square(const float *x, size_t n) { return weir_cpu()->sum_square
 /* Magnitudes are floats' bits without the sign, and the least above 0 is 1. */
 size_t weir_nonzero(const float *x, size_t n) { return weir_cpu()->count(x, n, 1); }
 
+size_t weir_nonzero_runs(const float *x, size_t n) {
+  size_t runs = n > 0 && x[0] != 0.0F;
+  for (size_t i = 1; i < n; i++) runs += (x[i] != 0.0F) & (x[i - 1] == 0.0F);
+  return runs;
+}
+
 double weir_ef_subtract(float *e, const float *sent, size_t n) {
   enum { BLOCK = 4096 }; /* still in the first cache for the second pass */
   double square = 0.0;

@@ -24,6 +24,10 @@ struct weir_codec_context {
   uint64_t *bitmap; /* a bit an element, for drawing and for decoding */
   size_t bitmap_words;
   weir_pool *pool; /* borrowed; NULL: one thread */
+  struct {
+    const void *const *g; /* NULL: none are told */
+    const uint8_t *type;
+  } touched;
   /* Candidates listed while e was made (ef_topk.c), for a search of its k largest. */
   struct {
     weir_candidates list;

@@ -140,6 +140,10 @@ static weir_unit_format format_of(unsigned bits, uint32_t bucket, unsigned mode)
                             .decode = decode_piece};
 }
 
+weir_unit_format weir_qsgd_format(unsigned bits, uint32_t bucket) {
+  return format_of(bits, bucket, 0);
+}
+
 static unsigned mode_of(weir_qsgd_options options) {
   return (options.l2 ? MODE_L2 : 0) | (options.nearest ? MODE_NEAREST : 0);
 }

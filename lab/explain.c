@@ -46,7 +46,7 @@ static char *measured(const weir_report_data *data, size_t i) {
   else if (!strcmp(d->trigger, "stage"))
     g_string_append(text, "The next stage of the warm-up began. ");
   else if (!strcmp(d->trigger, "sparsity"))
-    g_string_append(text, "A selection that held nothing back had begun to. ");
+    g_string_append(text, "Gradients touched more than when the plan was chosen. ");
   else if (!strcmp(d->trigger, "trial"))
     g_string_append(text, *d->trial.plan ? "A trial had ended. " : "The loss had told something. ");
   if (!isnan(d->latency_ms) && !isnan(d->bandwidth_gbps))

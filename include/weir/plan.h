@@ -56,7 +56,9 @@ typedef enum weir_codec_id {
   WEIR_CODEC_QSGD_NEAREST = 16,    /* "qsgd-nearest":    cr b/32, b = 2..8 */
   WEIR_CODEC_QSGD_L2 = 17,         /* "qsgd-l2":         b = 4..8; with fewer, residuals grow */
   WEIR_CODEC_QSGD_L2_NEAREST = 18, /* "qsgd-l2-nearest": b = 4..8 */
-  WEIR_CODEC_COUNT = 19
+  /* An encoder of what a step has touched. */
+  WEIR_CODEC_NONZERO = 19, /* "nonzero": qsgd of the elements whose gradient is not 0; b = 2..8 */
+  WEIR_CODEC_COUNT = 20
 } weir_codec_id;
 
 /* The largest rank of powersgd. */

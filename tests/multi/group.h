@@ -173,7 +173,9 @@ static const char *const group_arms[] = {
     "topk:%g:path=rs.c.ag.ag.d", "qsgd:0.125:path=c.a2a.d.c.g.d.b.ag", "none:1:path=r.ar.b",
     "mstopk:%g:path=c.a2a.a2a.ag.ag.d:auto-bf16", "onebit:0.03125:path=r.c.g.d.c.b.d.c.b.d",
     /* Low rank: the number is the rank. */
-    "powersgd:1:dense-ring", "powersgd:3:dense-tree"};
+    "powersgd:1:dense-ring", "powersgd:3:dense-tree",
+    /* Again encoders. */
+    "nonzero:0.125:ag", "nonzero:0.25:ag"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {

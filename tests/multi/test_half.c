@@ -79,7 +79,7 @@ static void observe(void *user, const weir_header *headers, int ranks,
   double *told = r->course->told[r->course->typed][r->number][s->at];
   (void)ranks;
   told[0] = (double)headers[r->number].nonzero;
-  told[1] = (double)headers[r->number].held;
+  told[1] = (double)headers[r->number].runs;
   told[2] = headers[r->number].sum_square;
   told[3] = record->info.gain;
 }
@@ -300,7 +300,8 @@ Test(half, so_it_does_on_devices) {
 
 /* Long enough that a tensor is fed in parts, by one thread and by three. */
 Test(half, long_tensors_are_fed_in_parts) {
-  static const char *const plans[] = {"none:1:dense-ring", "topk:0.01:ag", "qsgd:0.125:ag"};
+  static const char *const plans[] = {"none:1:dense-ring", "topk:0.01:ag", "qsgd:0.125:ag",
+                                      "nonzero:0.25:ag"};
   for (int i = 0; i < 3; i++)
     for (unsigned threads = 1; threads <= 3; threads += 2) {
       static course c;

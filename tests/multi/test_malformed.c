@@ -242,6 +242,7 @@ Test(malformed, the_rank_is_named) {
                {"topk:0.3:ag:auto-bf16", "abcdefgh", 0},
                {"qsgd:0.125:ag", "abc", 0},
                {"qsgd:0.25:ag", "abcdefgh", 0},
+               {"nonzero:0.25:ag", "abc", 0},
                {"star:0.1:art-ring", "abc", 0},
                {"star:0.5:art-tree:auto-fp32", "abc", 0},
                {"qsgd:0.125:sra", "abc", 0},

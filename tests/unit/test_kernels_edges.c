@@ -19,7 +19,8 @@ static double ratio_of(const weir_codec *codec) {
     case WEIR_CODEC_QSGD:
     case WEIR_CODEC_QSGD_NEAREST:
     case WEIR_CODEC_QSGD_L2:
-    case WEIR_CODEC_QSGD_L2_NEAREST: return 4.0 / 32;
+    case WEIR_CODEC_QSGD_L2_NEAREST:
+    case WEIR_CODEC_NONZERO: return 4.0 / 32;
     case WEIR_CODEC_TERNGRAD: return 2.0 / 32;
     case WEIR_CODEC_ONEBIT:
     case WEIR_CODEC_EFSIGNSGD: return 1.0 / 32;
@@ -83,8 +84,8 @@ static void check_poisoned(const weir_codec *codec, weir_codec_context *c,
     size_t size = 0;
     const size_t bound = codec->bound(layout, cr);
     cr_assert_eq(codec->encode(c, values, layout, cr, 7, bytes, bound, &size), WEIR_OK);
-    cr_assert(size == bound && memcmp(bytes, message, size) == 0, "%s, %s", codec->name,
-              versions[v]->name);
+    cr_assert(codec->touched ? size <= bound : size == bound);
+    cr_assert(memcmp(bytes, message, size) == 0, "%s, %s", codec->name, versions[v]->name);
     for (size_t i = 0; i < LONG; i++) back[i] = 3.0F;
     const weir_status status = codec->decode(c, bytes, size, layout, back, false);
     cr_assert(status == WEIR_OK || status == WEIR_E_PROTOCOL);
@@ -152,7 +153,7 @@ Test(kernels_edges, nothing_and_one_element) {
         size_t size = 0;
         const size_t bound = codec->bound(&layout, cr);
         cr_assert_eq(codec->encode(c, values, &layout, cr, 7, message, bound, &size), WEIR_OK);
-        cr_assert_eq(size, bound);
+        cr_assert(codec->touched ? size <= bound : size == bound);
         back[0] = back[1] = 9.0F;
         cr_assert_eq(codec->decode(c, message, size, &layout, back, false), WEIR_OK);
         /* Of a single element sign, mean magnitude and range are the element. */
