@@ -44,7 +44,11 @@ POLICIES = {
     "star.1": "star:0.1:art-halving:auto-bf16",
     "star.01": "star:0.01:art-halving:auto-bf16",
     "var.01": "var:0.01:art-halving:auto-bf16",
+    "nonzero4": "nonzero:0.125:ag",
+    "nonzero2": "nonzero:0.0625:ag",
 }
+# Of a gradient without zeros these are qsgd's, gathered, which ALGORITHMS times.
+SPARSE_ONLY = {"nonzero4", "nonzero2"}
 
 # With 4 workers on links that are alike, nothing takes fewer bytes than halving and sra, and nothing takes fewer
 # latencies than what goes straight to everybody.
@@ -68,6 +72,7 @@ NETWORKS["trace"] = None
 TRAINED_ON = (1, 0.001, 1)
 
 WORKLOADS = {"mlp": "demo", "gpt": "gpt", "cnn": "cnn", "recommender": "recommender"}
+SPARSE = {"recommender"}  # gradients that are mostly zero
 
 
 class Interrupted(Exception):
@@ -294,11 +299,14 @@ class Bench:
     def path(self, workload, name, seed):
         return self.out / "runs" / f"{workload}-{name}-s{seed}-{self.o.steps}.json"
 
+    def policies(self, workload):
+        return [name for name in self.o.policies if workload in SPARSE or name not in SPARSE_ONLY]
+
     def jobs(self):
         o = self.o
         for seed in o.seeds:
             for workload in o.workloads:
-                for name in o.policies:
+                for name in self.policies(workload):
                     yield workload, name, POLICIES[name], [TRAINED_ON], seed
                 for kind in ("weir", "unreported") if o.unreported else ("weir",):
                     for network in o.networks:
@@ -355,7 +363,7 @@ class Bench:
             compress_s = {plan: statistics.median(s) for plan, s in taken.items()}
             for seed, of in zip(self.o.seeds, every):
                 for network in self.o.networks:
-                    missing = [name for name in (*self.o.policies, f"weir-{network}") if of[name] is None]
+                    missing = [name for name in (*self.policies(workload), f"weir-{network}") if of[name] is None]
                     if missing:
                         print(f"left out: {workload} {network} seed {seed}, without {missing[0]}", file=sys.stderr)
                         continue
@@ -364,7 +372,7 @@ class Bench:
     def cell(self, workload, seed, network, of, compute_s, compress_s, trace):
         link = link_at(network, self.epochs, trace)
         timed, fastest = {}, {}
-        for name in self.o.policies:
+        for name in self.policies(workload):
             taken = compress_s[next(iter(of[name]["compress_ms"]))]
             terms = [self.terms_of(workload, plan) for plan in plans_of(name)]
             by_plan = {t["plan"]: time_fixed(of[name], terms[0], t, compute_s, taken, link) for t in terms}
