@@ -240,7 +240,7 @@ int main(int argc, char **argv) {
                          .latency_ms = 0.05,
                          .bandwidth_gbps = 25};
   const GOptionEntry entries[] = {
-      {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "1 to 16 (default 4)", "N"},
+      {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "1 to 128 (default 4)", "N"},
       {"tensors", 0, 0, G_OPTION_ARG_INT, &a.tensors,
        "of which the first has half of all elements (default 200)", "N"},
       {"elements", 0, 0, G_OPTION_ARG_INT64, &a.elements, "of all tensors (default 25000000)", "N"},

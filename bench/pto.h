@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <weir/parallel.h>
 
-enum { PTO_RANKS = 16, PTO_REPEATS = 31 };
+enum { PTO_RANKS = 128, PTO_REPEATS = 31 };
 
 typedef enum pto_work {
   PTO_LARS, /* scales */

@@ -1,9 +1,10 @@
 /* Widths of the gradient's tensors while it trains ("CGX", section 5): what is measured of each
  * tensor, and what is made of it.  Every tensor that is not kept in full precision travels by qsgd
- * at 2 to 8 bits, in buckets of 128 or 1024 elements: the two that the paper takes (section 6.1).
+ * at 2 to 8 bits, in buckets of any size that plans may name, 64 to 8192 elements (the paper takes
+ * 128 and 1024, section 6.1).
  *
- * In the session's thread weir_bits_fed quantizes samples of e at every width, into sums under a
- * lock.  In the controller's weir_bits_read takes their means, with which a new window begins,
+ * In the session's thread weir_bits_fed works out how samples of e err at every width in every
+ * bucket, into sums under a lock.  In the controller's weir_bits_read takes their means, with which a new window begins,
  * weir_bits_assign gives widths (planner/bits.h) and merges neighbours, and weir_bits_table makes
  * buckets of them. */
 #ifndef WEIR_CONTROLLER_BITS_H
@@ -19,9 +20,16 @@
 #include "kernels/runs.h"
 #include "planner/bits.h"
 
-enum { WEIR_BITS_LEAST = 2, WEIR_BITS_MOST = 8, WEIR_BITS_FULL = 32, WEIR_BITS_BUCKET = 128 };
-enum { WEIR_BITS_WIDTHS = WEIR_BITS_MOST - WEIR_BITS_LEAST + 1 };
-enum { WEIR_BITS_SIZES = 2, WEIR_BITS_WAYS = WEIR_BITS_SIZES * WEIR_BITS_WIDTHS };
+enum { WEIR_BITS_LEAST = WEIR_QSGD_BITS_LEAST, WEIR_BITS_WIDTHS = WEIR_QSGD_WIDTHS };
+enum { WEIR_BITS_MOST = WEIR_BITS_LEAST + WEIR_BITS_WIDTHS - 1, WEIR_BITS_FULL = 32 };
+enum {
+  WEIR_BITS_BUCKET = 1 << WEIR_BUCKET_LOG2_USUAL,
+  WEIR_BITS_LARGEST = 1 << WEIR_BUCKET_LOG2_MOST
+};
+enum {
+  WEIR_BITS_SIZES = WEIR_BUCKET_LOG2_MOST - WEIR_BUCKET_LOG2_LEAST + 1,
+  WEIR_BITS_WAYS = WEIR_BITS_SIZES * WEIR_BITS_WIDTHS
+};
 /* Of buckets: the reference first, and as many of these as a sampler is asked for. */
 extern const uint32_t weir_bits_sizes[WEIR_BITS_SIZES];
 
@@ -71,8 +79,8 @@ weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout 
 void weir_bits_sampler_free(weir_bits_sampler *sampler); /* NULL is allowed */
 
 /* A tensor's e = g + r in this step; tensors come in ascending order.  One after the other is
- * measured, 2^15 elements a step together: whole buckets of it are quantized at every width and
- * size, and the squared errors scaled up to the tensor.  A failure is kept for weir_bits_read. */
+ * measured, 2^15 elements a step together: the squared errors of whole buckets of it at every width
+ * and size, on average over the draws of rounding (weir_qsgd_mean_errors), scaled up to the tensor. */
 void weir_bits_fed(weir_bits_sampler *sampler, size_t tensor, const float *e, size_t n);
 /* The same in two parts, for an e that is a device's: is the tensor measured in this step, and what
  * is to be seen of it?  And then what was seen; several tensors may be asked for first.  All of a
@@ -87,8 +95,7 @@ bool weir_bits_ready(weir_bits_sampler *sampler);
  * with fewest: error2 and norm, the root mean square of ||e||, of `stats`, which is the sampler's
  * own.  The paper ranks layers by the norm of the accumulated gradient: with error feedback e is
  * that. */
-weir_status weir_bits_read(weir_bits_sampler *sampler, const weir_bits_stats **stats,
-                           uint64_t *least);
+void weir_bits_read(weir_bits_sampler *sampler, const weir_bits_stats **stats, uint64_t *least);
 
 /* --- assigning ------------------------------------------------------------------------------ */
 

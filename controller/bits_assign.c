@@ -99,16 +99,18 @@ static bool suffices(const weir_bits_stats *s, size_t option, size_t needed) {
 
 static void fill_row(const weir_bits_stats *s, size_t t, size_t needed, double price,
                      const cell *before, cell *now) {
+  size_t best = 0;
+  for (size_t q = 1; before != NULL && q < PLACES; q++)
+    if (before[q].bytes < before[best].bytes) best = q;
   for (size_t p = 0; p < PLACES; p++) {
     const size_t option = option_at(&s->layers[t], p);
     now[p] = (cell){INFINITY, (uint8_t)p};
     if (option == SIZE_MAX || !suffices(s, option, needed)) continue;
     double least = before == NULL ? price : before[p].bytes;
-    for (size_t q = 0; before != NULL && q < PLACES; q++)
-      if (before[q].bytes + price < least) {
-        least = before[q].bytes + price;
-        now[p].from = (uint8_t)q;
-      }
+    if (before != NULL && before[best].bytes + price < least) {
+      least = before[best].bytes + price;
+      now[p].from = (uint8_t)best;
+    }
     now[p].bytes = least + s->options[option].bytes;
   }
 }

@@ -9,7 +9,9 @@
 
 enum { SAMPLE = WEIR_BITS_SEEN / 2 };
 
-const uint32_t weir_bits_sizes[WEIR_BITS_SIZES] = {WEIR_BITS_BUCKET, 1024};
+/* Journals hold errors in this order; those of old end after one or two. */
+const uint32_t weir_bits_sizes[WEIR_BITS_SIZES] = {WEIR_BITS_BUCKET, 1024, 64, 256, 512, 2048, 4096,
+                                                   WEIR_BITS_LARGEST};
 
 typedef struct seen {
   uint64_t count;
@@ -18,20 +20,15 @@ typedef struct seen {
 
 struct weir_bits_sampler {
   weir_bits_stats stats;
-  size_t sizes;
   /* The session's thread's own. */
   size_t cursor, left; /* tensor to be measured next; elements of this step's share */
   uint64_t turn;
-  weir_codec_context *context;
-  float *sample, *decoded; /* SAMPLE each */
-  unsigned char *message;
-  size_t capacity;
+  float *sample; /* SAMPLE */
   /* Of both threads. */
   pthread_mutex_t lock;
   bool locks;
   seen *seen;
   size_t unseen; /* tensors not measured since the last reading */
-  weir_status status;
 };
 
 static bool quantized(const weir_bits_sampler *w, size_t tensor) {
@@ -80,22 +77,16 @@ static void begin_window(weir_bits_sampler *w) {
 weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout *layout,
                                      const char *const *names, size_t full, size_t sizes) {
   *out = NULL;
-  const size_t tensors = layout->tensors, whole[2] = {0, SAMPLE};
-  const weir_layout largest = {1, whole};
+  const size_t tensors = layout->tensors;
   weir_bits_sampler *w = calloc(1, sizeof *w);
   if (w == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to sample the gradient");
   w->stats.bucket = WEIR_BITS_BUCKET;
-  w->sizes = sizes;
-  w->capacity = weir_bits_codec()->bound(&largest, WEIR_BITS_MOST / 32.0);
   w->stats.layers = calloc(tensors + 1, sizeof *w->stats.layers);
   w->stats.options = calloc(tensors + 1, WEIR_BITS_WAYS * sizeof *w->stats.options);
   w->seen = calloc(tensors + 1, sizeof *w->seen);
   w->sample = malloc(SAMPLE * sizeof *w->sample);
-  w->decoded = malloc(SAMPLE * sizeof *w->decoded);
-  w->message = malloc(w->capacity);
-  weir_status status = weir_codec_context_create(&w->context);
-  if (status == WEIR_OK && (!w->stats.layers || !w->stats.options || !w->seen || !w->sample ||
-                            !w->decoded || !w->message))
+  weir_status status = WEIR_OK;
+  if (!w->stats.layers || !w->stats.options || !w->seen || !w->sample)
     status = weir_fail(WEIR_E_NOMEM, "no memory to sample %zu tensors", tensors);
   if (status == WEIR_OK && pthread_mutex_init(&w->lock, NULL) != 0)
     status = weir_fail(WEIR_E_NOMEM, "no lock to sample the gradient");
@@ -119,9 +110,6 @@ weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout 
 void weir_bits_sampler_free(weir_bits_sampler *w) {
   if (w == NULL) return;
   if (w->locks) (void)pthread_mutex_destroy(&w->lock);
-  weir_codec_context_free(w->context);
-  free(w->message);
-  free(w->decoded);
   free(w->sample);
   free(w->seen);
   free(w->stats.options);
@@ -129,28 +117,13 @@ void weir_bits_sampler_free(weir_bits_sampler *w) {
   free(w);
 }
 
-static weir_status quantize(weir_bits_sampler *w, const float *sample, size_t n, uint64_t turn,
-                            const weir_plan *plan, double *error2) {
-  const size_t offset[2] = {0, n};
-  const weir_layout layout = {1, offset};
-  const uint64_t draw[2] = {turn, (uint64_t)(plan->cr * 32)};
-  size_t bytes = 0;
-  weir_status status = weir_plan_encode(plan, w->context, sample, &layout,
-                                        weir_hash(WEIR_HASH_INIT, draw, sizeof draw), w->message,
-                                        w->capacity, &bytes);
-  if (status == WEIR_OK)
-    status = weir_bits_codec()->decode(w->context, w->message, bytes, &layout, w->decoded, false);
-  if (status == WEIR_OK) *error2 = weir_ef_subtract(w->decoded, sample, n);
-  return status;
-}
-
-/* All of a tensor, or whole buckets spread over it, other ones each time. */
+/* All of a tensor, or whole buckets of the largest size spread over it, other ones each time. */
 bool weir_bits_sample(weir_bits_sampler *w, size_t tensor, size_t n, weir_runs *runs) {
   if (tensor == 0) w->left = SAMPLE;
   if (tensor != w->cursor || w->left == 0) return false;
-  const size_t length = weir_bits_sizes[w->sizes - 1];
   *runs = n <= SAMPLE ? (weir_runs){n, 1, 1, (size_t)w->turn}
-                      : (weir_runs){length, SAMPLE / length, n / length, (size_t)w->turn};
+                      : (weir_runs){WEIR_BITS_LARGEST, SAMPLE / WEIR_BITS_LARGEST,
+                                    n / WEIR_BITS_LARGEST, (size_t)w->turn};
   const size_t taken = runs->length * runs->count;
   w->left -= taken < w->left ? taken : w->left;
   w->turn++;
@@ -158,28 +131,21 @@ bool weir_bits_sample(weir_bits_sampler *w, size_t tensor, size_t n, weir_runs *
   return true;
 }
 
+/* What holds NaN or Inf tells nothing, and its step will be dropped. */
 void weir_bits_seen(weir_bits_sampler *w, size_t tensor, size_t n, const weir_runs *runs,
                     const float *sample) {
   const size_t taken = runs->length * runs->count;
   const double scale = (double)n / (double)taken;
-  weir_status status = WEIR_OK;
   seen now = {.norm2 = scale * weir_sum_square(sample, taken)};
-  const weir_bits_layer *layer = &w->stats.layers[tensor];
-  for (size_t i = 0; i < layer->count && status == WEIR_OK; i++) {
-    const weir_bits_option *option = &w->stats.options[layer->first + i];
-    const weir_plan plan = weir_bits_plan(option->bits, option->bucket);
-    status = quantize(w, sample, taken, runs->shift, &plan, &now.error2[i]);
-    now.error2[i] *= scale;
-  }
+  if (!isfinite(now.norm2)) return;
+  const size_t ways = w->stats.layers[tensor].count;
+  for (size_t i = 0; i < ways; i += WEIR_BITS_WIDTHS)
+    weir_qsgd_mean_errors(sample, taken, weir_bits_sizes[i / WEIR_BITS_WIDTHS], now.error2 + i);
   pthread_mutex_lock(&w->lock);
   seen *sum = &w->seen[tensor];
-  if (status != WEIR_OK) {
-    w->status = status;
-  } else {
-    w->unseen -= sum->count++ == 0;
-    sum->norm2 += now.norm2;
-    for (size_t i = 0; i < layer->count; i++) sum->error2[i] += now.error2[i];
-  }
+  w->unseen -= sum->count++ == 0;
+  sum->norm2 += now.norm2;
+  for (size_t i = 0; i < ways; i++) sum->error2[i] += scale * now.error2[i];
   pthread_mutex_unlock(&w->lock);
 }
 
@@ -193,16 +159,15 @@ void weir_bits_fed(weir_bits_sampler *w, size_t tensor, const float *e, size_t n
 
 bool weir_bits_ready(weir_bits_sampler *w) {
   pthread_mutex_lock(&w->lock);
-  const bool ready = w->unseen == 0 || w->status != WEIR_OK;
+  const bool ready = w->unseen == 0;
   pthread_mutex_unlock(&w->lock);
   return ready;
 }
 
-weir_status weir_bits_read(weir_bits_sampler *w, const weir_bits_stats **stats, uint64_t *least) {
+void weir_bits_read(weir_bits_sampler *w, const weir_bits_stats **stats, uint64_t *least) {
   *stats = &w->stats;
   *least = UINT64_MAX;
   pthread_mutex_lock(&w->lock);
-  const weir_status status = w->status;
   for (size_t t = 0; t < w->stats.layer_count; t++) {
     weir_bits_layer *layer = &w->stats.layers[t];
     const seen *sum = &w->seen[t];
@@ -215,6 +180,4 @@ weir_status weir_bits_read(weir_bits_sampler *w, const weir_bits_stats **stats, 
   }
   begin_window(w);
   pthread_mutex_unlock(&w->lock);
-  return status == WEIR_OK ? WEIR_OK
-                           : weir_fail(status, "a sample of the gradient could not be quantized");
 }

@@ -22,8 +22,8 @@ const weir_codec *weir_bits_codec(void) {
 static weir_status assign(weir_loop *loop, const weir_observation *seen,
                           const weir_bits_options *options) {
   weir_bits_run *bits = loop->bits;
-  weir_status status = weir_bits_read(bits->sampler, &bits->stats, &bits->measured);
-  if (status == WEIR_OK) status = weir_bits_assign(bits->stats, options, &bits->assigned);
+  weir_bits_read(bits->sampler, &bits->stats, &bits->measured);
+  weir_status status = weir_bits_assign(bits->stats, options, &bits->assigned);
   weir_plan dense, plan = loop->current;
   if (status == WEIR_OK) status = weir_plan_parse(unquantized, &dense);
   if (status != WEIR_OK) return status;
@@ -97,7 +97,7 @@ const weir_policy weir_policy_bits = {
     .id = WEIR_POLICY_BITS,
     .check = check,
     .first = first,
-    .heaviest = {"qsgd:0.25:ag"},
+    .heaviest = {"qsgd:0.25:ag:bucket=64"},
     .without_feedback = true,
     .consider = consider,
 };

@@ -166,6 +166,10 @@ size_t weir_plan_bound(const weir_plan *plan, const weir_layout *layout);
 weir_status weir_plan_encode(const weir_plan *plan, weir_codec_context *context, const float *e,
                              const weir_layout *layout, uint64_t seed, void *out, size_t capacity,
                              size_t *bytes);
+/* qsgd's squared errors at 2 to 8 bits, as they are on average over its draws. */
+enum { WEIR_QSGD_BITS_LEAST = 2, WEIR_QSGD_WIDTHS = 7 };
+void weir_qsgd_mean_errors(const float *x, size_t n, uint32_t bucket,
+                           double error2[WEIR_QSGD_WIDTHS]);
 /* Do values of such a sum travel rounded, so that ranks keep what that loses? */
 bool weir_sums_rounded(const weir_plan *plan);
 /* The codec whose row says that it is the usual one of a scheme. */

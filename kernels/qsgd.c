@@ -44,24 +44,28 @@ static weir_grid grid_of(const weir_encoded *head, const float *scale) {
                      .top = (uint8_t)(l2 ? 2 * s : s)};
 }
 
-static weir_grid fit(const weir_encoded *head, const float *x, size_t count, float *scale) {
-  float width;
+/* What a bucket's grid spans, and in scale[1] where it begins. */
+static float extent(const weir_encoded *head, const float *x, size_t count, float *scale) {
+  float low;
+  float high;
   scale[1] = 0.0F;
-  if (head->mode & MODE_L2) {
-    width = weir_grid_limit(sqrt(weir_cpu()->sum_square(x, count)));
-  } else {
-    float low;
-    float high;
-    weir_cpu()->range(x, count, &low, &high);
-    scale[1] = weir_grid_limit((double)low);
-    width = weir_grid_limit((double)high) - scale[1];
-  }
+  if (head->mode & MODE_L2) return weir_grid_limit(sqrt(weir_cpu()->sum_square(x, count)));
+  weir_cpu()->range(x, count, &low, &high);
+  scale[1] = weir_grid_limit((double)low);
+  return weir_grid_limit((double)high) - scale[1];
+}
+
+static weir_grid grid_over(const weir_encoded *head, float width, float *scale) {
   bool wide = width >= WEIR_GRID_LEAST;
   float s = (float)levels(head);
   scale[0] = wide ? width / s : 0.0F;
   weir_grid grid = grid_of(head, scale);
   grid.inverse = wide ? s / width : 0.0F;
   return grid;
+}
+
+static weir_grid fit(const weir_encoded *head, const float *x, size_t count, float *scale) {
+  return grid_over(head, extent(head, x, count, scale), scale);
 }
 
 static void encode_codes(const weir_encoded *head, weir_grid grid, const float *x, size_t count,
@@ -111,6 +115,25 @@ static void encode_buckets(const weir_unit_format *format, const float *x, size_
       encode_codes(head, grid[i], x, bucket, weir_unit_key(seed, first + done + i), out);
     }
   }
+}
+
+/* A draw between two values a step apart errs by step^2 f (1 - f) in the mean square. */
+static void add_bucket_errors(const float *x, size_t count, double *error2) {
+  float scale[WEIR_SCALES_MAX];
+  weir_encoded head = {.bits = WEIR_QSGD_BITS_LEAST};
+  const float width = extent(&head, x, count, scale);
+  for (size_t i = 0; i < WEIR_QSGD_WIDTHS; i++, head.bits++) {
+    const weir_grid grid = grid_over(&head, width, scale);
+    error2[i] +=
+        (double)grid.step * (double)grid.step * weir_cpu()->spread_of_draws(x, count, grid);
+  }
+}
+
+void weir_qsgd_mean_errors(const float *x, size_t n, uint32_t bucket,
+                           double error2[WEIR_QSGD_WIDTHS]) {
+  memset(error2, 0, WEIR_QSGD_WIDTHS * sizeof *error2);
+  for (size_t at = 0; at < n; at += bucket)
+    add_bucket_errors(x + at, n - at < bucket ? n - at : bucket, error2);
 }
 
 static double reach(const weir_encoded *head, const float *scale) {

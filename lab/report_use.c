@@ -10,6 +10,7 @@ enum { SHOWN_MOST = 30 };
 typedef struct use {
   const char *codec, *collective;
   double cr;
+  double place; /* of its collective among those of the report */
   double steps, compress_ms, comm_ms, bytes;
 } use;
 
@@ -62,19 +63,42 @@ static void add_use(weir_doc *doc, const use *u, double all) {
 
 enum { PLACES = 161 };
 
+/* A kernel density estimate of the committed steps over some axis, by Gaussian kernels. */
+typedef struct density {
+  const GArray *uses;
+  double all;                    /* steps */
+  double (*place)(const use *u); /* on the axis */
+  double area;
+  bool mirrored; /* what would lie above 0 is reflected there, so that the curves hold all steps */
+  double bandwidth, from, to;
+} density;
+
 /* Ratios are compared by their logarithm; none is above 1. */
 static double log_ratio(const use *u) { return fmin(0, log10(u->cr)); }
+static double place_of_collective(const use *u) { return u->place; }
 
-/* Silverman's rule with the standard deviation of log10(ratio) over all steps; no less than a
- * twentieth of a decade, so that a ratio that never moved is a hill and no needle. */
-static double bandwidth_of(const GArray *uses, double all) {
+/* Silverman's rule with the standard deviation over all steps; no less than a twentieth of the axis'
+ * unit, so that what never moved is a hill and no needle. */
+static double bandwidth_of(const density *d) {
   double mean = 0, square = 0;
-  for (guint i = 0; i < uses->len; i++) {
-    const use *u = &g_array_index(uses, use, i);
-    mean += log_ratio(u) * u->steps / all;
-    square += log_ratio(u) * log_ratio(u) * u->steps / all;
+  for (guint i = 0; i < d->uses->len; i++) {
+    const use *u = &g_array_index(d->uses, use, i);
+    mean += d->place(u) * u->steps / d->all;
+    square += d->place(u) * d->place(u) * u->steps / d->all;
   }
-  return fmax(0.05, 1.06 * sqrt(fmax(0, square - mean * mean)) * pow(all, -0.2));
+  return fmax(0.05, 1.06 * sqrt(fmax(0, square - mean * mean)) * pow(d->all, -0.2));
+}
+
+/* The bandwidth, and the part of the axis beyond which there is next to nothing. */
+static void measure(density *d) {
+  d->bandwidth = bandwidth_of(d);
+  for (guint i = 0; i < d->uses->len; i++) {
+    const double at = d->place(&g_array_index(d->uses, use, i));
+    d->from = fmin(d->from, at);
+    d->to = fmax(d->to, at);
+  }
+  d->from -= 3.5 * d->bandwidth;
+  d->to += d->mirrored ? 0 : 3.5 * d->bandwidth;
 }
 
 static double bell(double distance, double bandwidth) {
@@ -82,113 +106,106 @@ static double bell(double distance, double bandwidth) {
   return exp(-z * z / 2) / (bandwidth * sqrt(2 * G_PI));
 }
 
-/* Steps of one collective a decade at x = log10(ratio), of all steps.  What would lie above a ratio
- * of 1 is reflected there, so that the curves hold all steps. */
-static double density_at(const GArray *uses, double all, const char *collective, double bandwidth,
-                         double x) {
+/* What the steps of one collective contribute at x. */
+static double density_at(const density *d, const char *collective, double x) {
   double sum = 0;
-  for (guint i = 0; i < uses->len; i++) {
-    const use *u = &g_array_index(uses, use, i);
-    if (u->collective == collective)
-      sum +=
-          u->steps / all * (bell(x - log_ratio(u), bandwidth) + bell(x + log_ratio(u), bandwidth));
+  for (guint i = 0; i < d->uses->len; i++) {
+    const use *u = &g_array_index(d->uses, use, i);
+    if (u->collective != collective) continue;
+    const double at = d->place(u), mirrored = d->mirrored ? bell(x + at, d->bandwidth) : 0;
+    sum += u->steps / d->all * (bell(x - at, d->bandwidth) + mirrored);
   }
-  return 100 * sum;
+  return d->area * sum;
 }
 
-/* The collectives, the most used first. */
+/* The collectives, the most used plan's first. */
 static GPtrArray *collectives_of(const GArray *uses) {
   GPtrArray *found = g_ptr_array_new();
   for (guint i = 0; i < uses->len; i++) {
-    const char *collective = g_array_index(uses, use, i).collective;
-    if (!g_ptr_array_find(found, collective, NULL)) g_ptr_array_add(found, (gpointer)collective);
+    use *u = &g_array_index(uses, use, i);
+    guint place = found->len;
+    if (!g_ptr_array_find(found, u->collective, &place))
+      g_ptr_array_add(found, (gpointer)u->collective);
+    u->place = place;
   }
   return found;
 }
 
-static void add_curves(weir_doc *doc, const GArray *uses, double all, const GPtrArray *collectives,
-                       double lowest, double bandwidth) {
+static double share_of(const GArray *uses, double all, const char *collective) {
+  double steps = 0;
+  for (guint i = 0; i < uses->len; i++)
+    if (g_array_index(uses, use, i).collective == collective)
+      steps += g_array_index(uses, use, i).steps;
+  return 100 * steps / all;
+}
+
+static void add_series(weir_doc *doc, const density *d, const GPtrArray *collectives) {
+  weir_doc_list(doc, "series");
+  for (guint c = 0; c < collectives->len; c++) {
+    const char *name = collectives->pdata[c];
+    weir_doc_object(doc, NULL);
+    weir_doc_text(doc, "name", name);
+    weir_doc_format(doc, "key", "%s, %.1f %%", name, share_of(d->uses, d->all, name));
+    weir_doc_text(doc, "colour", weir_colour_of(name).css);
+    weir_doc_text(doc, "form", "area");
+    weir_doc_end(doc);
+  }
+  weir_doc_end_list(doc);
+}
+
+/* One collective's area upon the other's. */
+static void add_curves(weir_doc *doc, const density *d, const GPtrArray *collectives, bool log_x) {
+  weir_doc_flag(doc, "narrow", true);
+  weir_doc_flag(doc, "log_x", log_x);
+  add_series(doc, d, collectives);
   weir_doc_list(doc, "points");
   for (int p = 0; p < PLACES; p++) {
-    const double x = lowest * (1 - p / (PLACES - 1.0));
+    const double x = d->from + (d->to - d->from) * p / (PLACES - 1);
     weir_doc_list(doc, NULL);
-    weir_doc_number(doc, NULL, pow(10, x));
+    weir_doc_number(doc, NULL, log_x ? pow(10, x) : x);
     for (guint c = 0; c < collectives->len; c++)
-      weir_doc_number(doc, NULL, density_at(uses, all, collectives->pdata[c], bandwidth, x));
+      weir_doc_number(doc, NULL, density_at(d, collectives->pdata[c], x));
     weir_doc_end_list(doc);
   }
   weir_doc_end_list(doc);
 }
 
-/* As figures 7 and 8 of Flexible Communication: where on the scale of ratios a run spent its steps,
- * and with which collectives; one collective's area upon the other's. */
-static void add_density(weir_doc *doc, const GArray *uses, double all) {
-  g_autoptr(GPtrArray) collectives = collectives_of(uses);
-  const double bandwidth = bandwidth_of(uses, all);
-  double lowest = 0;
-  for (guint i = 0; i < uses->len; i++)
-    lowest = fmin(lowest, log_ratio(&g_array_index(uses, use, i)));
-  lowest -= 3.5 * bandwidth;
+/* Figure 7 of Flexible Communication: where on the scale of ratios a run spent its steps. */
+static void add_ratios(weir_doc *doc, const GArray *uses, double all,
+                       const GPtrArray *collectives) {
+  density d = {.uses = uses, .all = all, .place = log_ratio, .area = 100, .mirrored = true};
+  measure(&d);
   weir_doc_chart(doc, "lines", "% of committed steps a decade of compression ratios",
-                 "compression ratio", pow(10, lowest), 1);
-  weir_doc_flag(doc, "narrow", true);
-  weir_doc_flag(doc, "log_x", true);
-  weir_doc_list(doc, "series");
-  for (guint c = 0; c < collectives->len; c++) {
-    weir_doc_object(doc, NULL);
-    weir_doc_text(doc, "name", collectives->pdata[c]);
-    weir_doc_text(doc, "colour", weir_colour_of(collectives->pdata[c]).css);
-    weir_doc_text(doc, "form", "area");
-    weir_doc_end(doc);
-  }
-  weir_doc_end_list(doc);
-  add_curves(doc, uses, all, collectives, lowest, bandwidth);
+                 "compression ratio", pow(10, d.from), 1);
+  add_curves(doc, &d, collectives, true);
   weir_doc_end(doc);
 }
 
-static void add_bar(weir_doc *doc, double row, const char *collective, double percent) {
-  weir_doc_object(doc, NULL);
-  weir_doc_number(doc, "row", row);
-  weir_doc_number(doc, "from", 0);
-  weir_doc_number(doc, "to", percent);
-  weir_doc_text(doc, "colour", weir_colour_of(collective).css);
-  weir_doc_format(doc, "text", "%s: %.1f %%", collective, percent);
-  weir_doc_end(doc);
-}
-
-static double steps_of(const GArray *uses, const char *collective) {
-  double steps = 0;
-  for (guint i = 0; i < uses->len; i++)
-    if (g_array_index(uses, use, i).collective == collective)
-      steps += g_array_index(uses, use, i).steps;
-  return steps;
-}
-
-/* Collectives are no scale, and nothing lies between two of them: each has its share. */
-static void add_shares(weir_doc *doc, const GArray *uses, double all) {
-  g_autoptr(GPtrArray) collectives = collectives_of(uses);
-  weir_doc_chart(doc, "bars", "collectives", "% of committed steps", 0, 100);
-  weir_doc_flag(doc, "narrow", true);
-  weir_doc_flag(doc, "totals", true);
-  weir_doc_list(doc, "bars");
-  for (guint c = 0; c < collectives->len; c++)
-    add_bar(doc, c, collectives->pdata[c], 100 * steps_of(uses, collectives->pdata[c]) / all);
-  weir_doc_end_list(doc);
-  weir_doc_list(doc, "rows");
+/* Its figure 8: with which collectives, which stand at 0, 1, 2 and so on of the axis. */
+static void add_collectives(weir_doc *doc, const GArray *uses, double all,
+                            const GPtrArray *collectives) {
+  density d = {.uses = uses, .all = all, .place = place_of_collective, .area = 1};
+  measure(&d);
+  weir_doc_chart(doc, "lines", "density of committed steps over collectives", "collective", d.from,
+                 d.to);
+  weir_doc_list(doc, "places");
   for (guint c = 0; c < collectives->len; c++) weir_doc_text(doc, NULL, collectives->pdata[c]);
   weir_doc_end_list(doc);
+  add_curves(doc, &d, collectives, false);
   weir_doc_end(doc);
 }
 
 void weir_report_use(weir_doc *doc, const weir_report_rows *rows) {
   g_autoptr(GArray) uses = count_uses(rows);
+  g_autoptr(GPtrArray) collectives = collectives_of(uses);
   const double all = (double)MAX(rows->count, 1);
   weir_doc_section(doc, "Use of plans",
-                   "Of the committed steps: a kernel density estimate over the logarithm of the "
-                   "compression ratio (a collective's area is its share), and each collective's "
-                   "share. Times in the table, and bytes sent by rank 0, are means of a step.");
-  add_density(doc, uses, all);
-  add_shares(doc, uses, all);
+                   "Of the committed steps: kernel density estimates over the logarithm of the "
+                   "compression ratio, and over the collectives, side by side in this order. A "
+                   "collective's area is its share in both. Times in the table, and bytes sent by "
+                   "rank 0, are means of a step.");
+  add_ratios(doc, uses, all, collectives);
+  add_collectives(doc, uses, all, collectives);
   weir_doc_table(doc, NULL, "plan|#steps|#share|#compress, ms|#communicate, ms|#MB sent");
   for (guint i = 0; i < MIN(uses->len, SHOWN_MOST); i++)
     add_use(doc, &g_array_index(uses, use, i), all);

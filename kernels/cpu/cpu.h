@@ -118,6 +118,9 @@ typedef struct weir_cpu_ops {
   /* Element i draws from weir_mix32(key + i). */
   void (*quantize_stochastic)(const float *x, size_t n, weir_grid grid, uint32_t key,
                               uint8_t *code);
+  /* Sum of f (1 - f), f being the fraction of an element's place on the grid: times step^2 it is the
+   * mean squared error of drawing.  In lanes of floats; for samples of some thousand elements. */
+  double (*spread_of_draws)(const float *x, size_t n, weir_grid grid);
   /* The same and pack() of 4 bits in one, into (n + 7) / 8 * 4 bytes; NULL where that is
    * no faster. */
   void (*quantize_nibbles)(const float *x, size_t n, weir_grid grid, uint32_t key, uint8_t *out);

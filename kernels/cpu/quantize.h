@@ -37,6 +37,26 @@ TARGET static void plain_quantize_stochastic(const float *x, size_t n, weir_grid
   }
 }
 
+TARGET static inline float spread_of_draw(weir_grid grid, float top, float x) {
+  float t = grid_place(grid, top, x);
+  float f = t - (float)(int32_t)t;
+  return f * (1.0F - f);
+}
+
+TARGET static double spread_of_draws(const float *x, size_t n, weir_grid grid) {
+  float top = (float)grid.top;
+  float lanes[WEIR_LANES] = {0};
+  double sums[WEIR_LANES];
+  size_t i = 0;
+  for (; i + WEIR_LANES <= n; i += WEIR_LANES) {
+    for (size_t lane = 0; lane < WEIR_LANES; lane++)
+      lanes[lane] += spread_of_draw(grid, top, x[i + lane]);
+  }
+  for (size_t lane = 0; i < n; i++, lane++) lanes[lane] += spread_of_draw(grid, top, x[i]);
+  for (size_t lane = 0; lane < WEIR_LANES; lane++) sums[lane] = (double)lanes[lane];
+  return weir_fold_lanes(sums);
+}
+
 TARGET static void plain_dequantize(const uint8_t *code, size_t n, weir_grid grid, float *to) {
   for (size_t i = 0; i < n; i++) {
     int32_t c = code[i] < grid.top ? code[i] : (int32_t)grid.top;
@@ -179,8 +199,9 @@ TARGET static bool fp16_finite(const uint8_t *x, size_t n) {
   return special == 0;
 }
 
-#define WEIR_QUANTIZER_OPS                                                          \
-  .signs = signs, .halves = halves, .ternary_sums = ternary_sums, .choose = choose, \
-  .choose_add = choose_add, .fp16_finite = fp16_finite
+#define WEIR_QUANTIZER_OPS                                                        \
+  .signs = signs, .halves = halves, .ternary_sums = ternary_sums,                 \
+  .spread_of_draws = spread_of_draws, .choose = choose, .choose_add = choose_add, \
+  .fp16_finite = fp16_finite
 
 #endif

@@ -21,7 +21,7 @@ refused() {
   [ "$code" = 2 ] || { echo "exit code $code of: $*"; exit 1; }
 }
 refused --ranks 0
-refused --ranks 17
+refused --ranks 129
 refused --tensors 5 --elements 4
 refused --repeats 0
 refused --work 'none of it'

@@ -1,7 +1,7 @@
 /* What every plan computes, bit for bit, against digests that were written down before the data way
  * was changed (tests/digests/table.txt): averages and residuals of twenty steps with changes of
- * plan and a trial that is rolled back, for every legal codec, collective and wire format, on 1 to
- * 8 ranks.
+ * plan and a trial that is rolled back, for every legal codec, collective and wire format, and for
+ * some paths and buckets of elements, on 1 to 8 ranks.
  *
  *   WEIR_DIGESTS_ALL=1        compares all rows and seeds, with each version of the vector passes
  *   WEIR_DIGESTS_WRITE=FILE   writes the table there instead of comparing with it
@@ -159,6 +159,25 @@ static bool tells_sums_apart(const weir_plan *plan) {
              (plan->scheme == WEIR_SCHEME_GATHER || plan->scheme == WEIR_SCHEME_HITOPK);
 }
 
+/* A few of what names of collectives and codecs do not tell: exchanges task by task, and buckets of
+ * other sizes than the usual one. */
+static const char *const named_plans[] = {"none:1:path=r.ar.b",
+                                          "none:1:path=rs.ar.ag",
+                                          "topk:0.125:path=c.ag.d",
+                                          "topk:0.125:path=rs.c.ag.ag.d",
+                                          "mstopk:0.125:path=c.a2a.a2a.ag.ag.d:auto-bf16",
+                                          "sidco:0.125:path=c.g.d.b:auto-fp16",
+                                          "onebit:0.03125:path=r.c.g.d.c.b.d.c.b.d",
+                                          "fp16:0.5:path=c.a2a.d.c.a2a.d.c.ag.d.c.ag.d",
+                                          "qsgd:0.125:path=c.a2a.d.c.g.d.b.ag",
+                                          "qsgd:0.125:path=c.a2a.a2a.ag.ag.d:bucket=1024",
+                                          "qsgd:0.125:ag:bucket=1024",
+                                          "qsgd:0.0625:sra:bucket=64",
+                                          "qsgd:0.125:hier-sra:bucket=256",
+                                          "qsgd-nearest:0.15625:compressed-tree:bucket=512",
+                                          "qsgd-l2:0.25:compressed-ring:bucket=8192",
+                                          "qsgd-l2-nearest:0.21875:ag:bucket=2048"};
+
 static size_t legal_plans(weir_plan *plan) {
   size_t count = 0;
   weir_plan next = {0};
@@ -172,6 +191,8 @@ static size_t legal_plans(weir_plan *plan) {
         count += with_ratio(&plan[count], usual);
       }
   } while (weir_collective_next(&next));
+  for (size_t i = 0; i < sizeof named_plans / sizeof *named_plans && count < PLANS_MAX; i++)
+    plan[count++] = planned(named_plans[i]);
   return count;
 }
 
@@ -448,7 +469,8 @@ static void visit_all(survey *v) {
   const size_t plans = legal_plans(plan);
   cr_assert(plans > 100 && plans < PLANS_MAX, "%zu legal plans", plans);
   for (size_t p = 0; p < plans; p++) {
-    const bool by_machine = plan[p].inside != 0 || plan[p].scheme == WEIR_SCHEME_HITOPK;
+    const bool by_machine = plan[p].inside != 0 || plan[p].scheme == WEIR_SCHEME_HITOPK ||
+                            plan[p].scheme == WEIR_SCHEME_PATH;
     for (const char *const *m = by_machine ? together : apart; *m != NULL; m++)
       visit(v, PLAIN, *m, &plan[p]);
     visit(v, MOMENTUM_CORRECTED, "aab", &plan[p]);
@@ -522,7 +544,7 @@ static const char header[] =
     "anew\n"
     "# are those of course windows, whose values are summed at once and no longer in several "
     "windows,\n"
-    "# so that sums run in another order; and in courses momentum and buckets-momentum those of "
+    "# so that sums run in another order; and in courses momentum and groups-momentum those of "
     "plans "
     "that\n"
     "# gather or share indices: the velocity is m u + g as it rounds, where it was made of e - r, "

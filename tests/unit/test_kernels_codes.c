@@ -167,6 +167,10 @@ static void compare_rounding(const weir_cpu_ops *cpu, const float *x, size_t n, 
   cpu->quantize_nearest(x, n, grid, code[1]);
   cr_assert(memcmp(code[0], code[1], n) == 0, "%s: nearest, n=%zu", cpu->name, n);
   cr_assert_eq(code[1][n], 0x5a);
+  const double spread[] = {weir_cpu_scalar.spread_of_draws(x, n, grid),
+                           cpu->spread_of_draws(x, n, grid)};
+  cr_assert(memcmp(&spread[0], &spread[1], sizeof spread[0]) == 0, "%s: spread, n=%zu: %a, not %a",
+            cpu->name, n, spread[1], spread[0]);
 }
 
 static void compare_range(const weir_cpu_ops *cpu, const float *x, size_t n) {

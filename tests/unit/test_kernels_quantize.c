@@ -264,6 +264,28 @@ Test(kernels_quantize, stochastic_rounding_is_unbiased) {
   }
 }
 
+/* Of a gradient's squared errors, the mean over many draws, with a last bucket that is cut short:
+ * independent elements each err by at most a step, so that 3000 draws of 250 tell 2 %. */
+Test(kernels_quantize, mean_errors_are_those_of_really_drawing) {
+  enum { N = 250 };
+  float x[N];
+  weir_rng rng = weir_rng_of(24);
+  for (uint32_t bucket = 64; bucket <= 128; bucket *= 2) {
+    double due[WEIR_QSGD_WIDTHS];
+    fill_shape(&rng, 0, x, N);
+    weir_qsgd_mean_errors(x, N, bucket, due);
+    for (unsigned bits = 2; bits <= 8; bits++) {
+      double drawn = 0;
+      for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        qsgd(x, N, (weir_qsgd_options){.bits = bits, .bucket = bucket}, seed);
+        for (size_t i = 0; i < N; i++) drawn += pow((double)decoded[i] - (double)x[i], 2) / SEEDS;
+      }
+      cr_assert_float_eq(due[bits - 2], drawn, 0.02 * drawn, "%u bits in %u: %g, drawn %g", bits,
+                         bucket, due[bits - 2], drawn);
+    }
+  }
+}
+
 Test(kernels_quantize, terngrad_with_the_papers_scale_is_unbiased) {
   float x[UNITS];
   const size_t offset[3] = {0, 100, UNITS};
