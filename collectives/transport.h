@@ -116,6 +116,12 @@ typedef struct weir_transport_ops {
                                 double deadline_s);
   /* Can it be, in this group?  The same on all ranks; WEIR_E_UNSUPPORTED: no, and the last error says why. */
   weir_status (*tells)(const weir_transport *t);
+  /* The same among the ranks of this rank's machine, without blocks: sums_inside says whether
+   * it does so, machine[size] being the machine of each rank, by any numbers; the same answer on all
+   * ranks.  Both NULL: never. */
+  bool (*sums_inside)(const weir_transport *t, const int *machine);
+  weir_status (*allreduce_inside)(weir_transport *t, const weir_tag *tag, float *x, size_t n,
+                                  double deadline_s);
   /* All-gather of the transport's own, as allreduce; on WEIR_OK all spans are filled in. */
   weir_status (*allgather)(weir_transport *t, const weir_tag *tag, const weir_places *places,
                            void *blocks, size_t block_bytes, double deadline_s);

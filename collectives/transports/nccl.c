@@ -100,6 +100,8 @@ static const weir_transport_ops nct_ops = {
     .allreduce = nct_allreduce,
     .allreduce_told = nct_allreduce_told,
     .tells = nct_tells,
+    .sums_inside = nct_sums_inside,
+    .allreduce_inside = nct_allreduce_inside,
     .take_memory = nct_take_memory,
 };
 

@@ -20,7 +20,7 @@
  * nccl      one communicator of all ranks
  * nccl+tcp  one for each machine (nct_options.inside): between machines NCCL then needs neither a
  *           route nor a port, and a rank that is alone on its machine needs no device.  No
- *           communicator knows all ranks, so there is no all-reduce of NCCL's own
+ *           communicator knows all ranks, so NCCL's own all-reduce sums inside of machines alone
  * nccl+mpi  the same with MPI below
  * shm+nccl  one of all ranks, as any two of different machines exchange messages, and `native` is
  *           the sum of all; the group over TCP shares memory inside of machines (take_memory) */
@@ -186,6 +186,9 @@ weir_status nct_allreduce(weir_transport *t, const weir_tag *tag, float *x, size
 weir_status nct_allreduce_told(weir_transport *t, weir_told_algorithm how, const weir_tag *tag,
                                float *x, size_t n, void *blocks, size_t block_bytes,
                                double deadline_s);
+bool nct_sums_inside(const weir_transport *t, const int *machine);
+weir_status nct_allreduce_inside(weir_transport *t, const weir_tag *tag, float *x, size_t n,
+                                 double deadline_s);
 /* Room for words; what lay there is lost. */
 weir_status nct_words(nct *self, size_t bytes);
 

@@ -259,7 +259,8 @@ weir_status nct_transfer(weir_transport *t, const weir_tag *tag, const weir_send
 
 /* --- NCCL's own all-reduce -------------------------------------------------------------------- */
 
-/* Every rank's block to all others, with the tag: so nobody sums before all mean the same sum. */
+/* Every member's block to all others, with the tag: so nobody sums before all mean the same sum.
+ * Blocks are of the communicator of all ranks; others' have no length. */
 static weir_status share_blocks(nct *self, const weir_tag *tag, unsigned char *blocks, size_t bytes,
                                 double deadline_s) {
   weir_transport *control = self->control;
@@ -271,7 +272,7 @@ static weir_status share_blocks(nct *self, const weir_tag *tag, unsigned char *b
   unsigned char nothing[1];
   size_t n = 0;
   for (int r = 0; r < self->base.size; r++) {
-    if (r == self->base.rank) continue;
+    if (r == self->base.rank || self->place[r] < 0) continue;
     const size_t own = (size_t)self->base.rank * bytes, theirs = (size_t)r * bytes;
     send[n] = (weir_send){r, bytes > 0 ? blocks + own : nothing, bytes, 0};
     recv[n++] = (weir_recv){r, bytes > 0 ? blocks + theirs : nothing, bytes, 0, 0};
@@ -285,10 +286,17 @@ static weir_status share_blocks(nct *self, const weir_tag *tag, unsigned char *b
   return status;
 }
 
+static int next_member(const nct *self) {
+  int r = self->base.rank;
+  do r = (r + 1) % self->base.size;
+  while (self->place[r] < 0);
+  return r;
+}
+
 static weir_status sum(nct *self, weir_nccl_choice choice, const weir_tag *tag, float *x, size_t n,
                        double deadline_s) {
   const size_t bytes = n * sizeof *x;
-  const int next = (self->base.rank + 1) % self->base.size;
+  const int next = next_member(self);
   const bool there = nct_on_device(self, x);
   weir_status status = there ? WEIR_OK : nct_reserve(self, bytes);
   if (status != WEIR_OK) return status;
@@ -335,4 +343,21 @@ weir_status nct_allreduce_told(weir_transport *t, weir_told_algorithm how, const
   return status != WEIR_OK ? status
                            : all_reduce(t, how == WEIR_TOLD_RING ? WEIR_NCCL_RING : WEIR_NCCL_TREE,
                                         tag, x, n, blocks, block_bytes, deadline_s);
+}
+
+/* The communicator is of all ranks, or of each machine's: a rank alone on its machine knows which by
+ * what was asked for. */
+bool nct_sums_inside(const weir_transport *t, const int *machine) {
+  const nct *self = (const nct *)t;
+  const bool alone = self->options.inside && self->members < 2;
+  for (int r = 0; r < t->size; r++) {
+    const bool member = alone ? r == t->rank : self->place[r] >= 0;
+    if (member != (machine[r] == machine[t->rank])) return false;
+  }
+  return true;
+}
+
+weir_status nct_allreduce_inside(weir_transport *t, const weir_tag *tag, float *x, size_t n,
+                                 double deadline_s) {
+  return all_reduce(t, WEIR_NCCL_OWN, tag, x, n, NULL, 0, deadline_s);
 }

@@ -20,7 +20,7 @@ int main(int argc, char **argv) {
   options.timeout_s = 3;
   if (strcmp(argv[1], "nccl+mpi") == 0) {
     (void)setenv("WEIR_HOST", launch.rank < 2 ? "one" : "other", 1);
-    options.policy = "fixed:none:1:dense-hier-ring";
+    options.policy = "fixed:none:1:dense-hier-ring+native";
   }
   options.active_probes = false;
   options.max_ranks = 4;
