@@ -14,7 +14,7 @@
 #define TOLD (BIT(NATIVE_RING) | BIT(NATIVE_TREE))
 #define GATHERS (BIT(BRUCK) | BIT(RING) | BIT(DOUBLING) | BIT(DIRECT))
 #define LEVELS (BIT(RING) | BIT(TREE) | BIT(HALVING) | BIT(DOUBLE_TREE))
-#define INSIDE (BIT(RING) | BIT(PAIRWISE))
+#define INSIDE (BIT(RING) | BIT(PAIRWISE) | BIT(NATIVE))
 
 const weir_scheme_row weir_schemes[WEIR_SCHEME_COUNT] = {
     [WEIR_SCHEME_DENSE] = {"dense", SUMS | TOLD | BIT(NATIVE), LEVELS, INSIDE, 0, SUMS,
@@ -22,8 +22,8 @@ const weir_scheme_row weir_schemes[WEIR_SCHEME_COUNT] = {
     [WEIR_SCHEME_GATHER] = {"ag", GATHERS, 0, 0, 0, GATHERS, WEIR_ALGORITHM_BRUCK},
     [WEIR_SCHEME_SHARED] = {"art", SUMS | TOLD, LEVELS, INSIDE, BIT(CHAIN) | BIT(DIRECT), SUMS,
                             WEIR_ALGORITHM_RING},
-    [WEIR_SCHEME_COMPRESSED] = {"compressed", BIT(SRA) | BIT(RING) | BIT(TREE), BIT(SRA), BIT(RING),
-                                0, BIT(SRA), WEIR_ALGORITHM_SRA},
+    [WEIR_SCHEME_COMPRESSED] = {"compressed", BIT(SRA) | BIT(RING) | BIT(TREE), BIT(SRA),
+                                BIT(RING) | BIT(NATIVE), 0, BIT(SRA), WEIR_ALGORITHM_SRA},
     [WEIR_SCHEME_HITOPK] = {"hitopk", 0, 0, 0, 0, 0, WEIR_ALGORITHM_ANY},
     [WEIR_SCHEME_LOW_RANK] = {"dense", SUMS | TOLD | BIT(NATIVE), LEVELS, INSIDE, 0, SUMS,
                               WEIR_ALGORITHM_RING},
@@ -92,6 +92,10 @@ uint8_t weir_algorithm_own(uint8_t algorithm) {
 
 bool weir_sums_natively(const weir_plan *plan) {
   return plan->scheme != WEIR_SCHEME_PATH && weir_algorithm_in(TOLD | BIT(NATIVE), plan->algorithm);
+}
+
+bool weir_sums_inside_natively(const weir_plan *plan) {
+  return plan->scheme != WEIR_SCHEME_PATH && plan->inside == WEIR_ALGORITHM_NATIVE;
 }
 
 uint32_t weir_inside_usual(uint32_t algorithm) {

@@ -100,6 +100,9 @@ bool weir_comm_told(const weir_comm *comm);
 /* Has the group what the row needs?  WEIR_E_UNSUPPORTED: no, and the last error says what is
  * missing. */
 weir_status weir_comm_runs(const weir_comm *comm, const weir_allreduce *row);
+/* Has it a library that sums inside of machines, wherever one has several ranks?  WEIR_E_UNSUPPORTED:
+ * no, and the last error says what is needed. */
+weir_status weir_comm_sums_inside(const weir_comm *comm);
 const weir_allreduce *weir_allreduce_find(
     const char *name); /* NULL when there is none of that name */
 
@@ -184,11 +187,13 @@ extern const weir_reduce_scatter_row weir_reduce_scatters[WEIR_REDUCE_SCATTER_CO
 /* Hierarchical all-reduce with any choice of rows: reduce-scatter inside of the machine, all-reduce
  * of each share between machines, all-gather inside.  Where machines differ in their number of
  * ranks, the first rank of each stands for it instead: reduce to it, all-reduce between those,
- * broadcast; only `between` matters then. */
+ * broadcast; only `between` matters then, and `native`: the library below sums inside of machines
+ * (weir_comm_sums_inside), where reduce-scatter or reduce would. */
 typedef struct weir_hier_choice {
   uint32_t scatter; /* weir_reduce_scatters[] */
   uint32_t between; /* weir_allreduces[] */
   uint32_t gather;  /* weir_allgathers[] */
+  bool native;
 } weir_hier_choice;
 weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice, float *x, size_t n,
                                 weir_value_format format, float *error, weir_headers *headers);

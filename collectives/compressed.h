@@ -54,7 +54,8 @@ typedef struct weir_coder {
   const weir_coder_ops *ops;   /* NULL: x and error are the host's memory */
   void *user;                  /* with ops, and room for weir_coder_room() bytes of messages */
   unsigned char *room;
-  bool stays; /* messages stay where they are made, in ops->room_of */
+  bool native; /* hier-sra: the library below sums inside of machines (weir_comm_sums_inside) */
+  bool stays;  /* messages stay where they are made, in ops->room_of */
 } weir_coder;
 
 typedef struct weir_compressed_row {

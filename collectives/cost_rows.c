@@ -150,7 +150,8 @@ static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, cons
   return cost;
 }
 
-/* Reduce-scatter inside, as many all-reduces at once as a machine has ranks, all-gather inside. */
+/* Reduce-scatter inside, as many all-reduces at once as a machine has ranks, all-gather inside.  NCCL,
+ * where it sums inside, is taken to do so around a ring. */
 weir_cost weir_cost_hier(const weir_hier_choice *choice, weir_group_shape shape,
                          const weir_link *link, double bytes) {
   if (shape.ranks <= 1 || shape.hosts < 1) return (weir_cost){.messages = 0};
@@ -159,9 +160,11 @@ weir_cost weir_cost_hier(const weir_hier_choice *choice, weir_group_shape shape,
   const weir_group_shape inside = {n, 1, false}, across = {shape.hosts, shape.hosts, false};
   weir_cost cost = {.messages = 0};
   if (n > 1) {
+    const weir_cost sum = choice->native ? told(WEIR_ALLREDUCE_NATIVE_RING, inside, bytes)
+                                         : weir_cost_row(WEIR_KIND_REDUCE_SCATTER, choice->scatter,
+                                                         inside, link, bytes);
     cost =
-        weir_cost_sum(weir_cost_row(WEIR_KIND_REDUCE_SCATTER, choice->scatter, inside, link, bytes),
-                      weir_cost_row(WEIR_KIND_ALLGATHER, choice->gather, inside, link, share));
+        weir_cost_sum(sum, weir_cost_row(WEIR_KIND_ALLGATHER, choice->gather, inside, link, share));
     cost.messages *= shape.hosts;
     cost.traffic *= shape.hosts;
     cost.sums *= shape.hosts;
@@ -186,7 +189,7 @@ weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, co
   if (!isfinite(terms_of(kind, row, 2, link, bytes).alpha_terms)) return unknown;
   if (shape.ranks <= 1 || shape.hosts < 1) return nothing;
   static const weir_hier_choice rings = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_RING,
-                                         WEIR_ALLGATHER_RING};
+                                         WEIR_ALLGATHER_RING, false};
   if (is_told(kind, row)) return told(row, shape, bytes);
   if (is_aligned(kind, row, shape)) return weir_cost_hier(&rings, shape, link, bytes);
   return flat(kind, row, shape, link, bytes);

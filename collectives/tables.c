@@ -49,7 +49,8 @@ bool weir_sum_of(const weir_plan *plan, weir_sum *sum) {
       .row = plan->inside == WEIR_ALGORITHM_ANY ? row : NULL,
       .choice = {.scatter = pairwise ? WEIR_REDUCE_SCATTER_PAIRWISE : WEIR_REDUCE_SCATTER_RING,
                  .between = row->id,
-                 .gather = pairwise ? WEIR_ALLGATHER_DOUBLING : WEIR_ALLGATHER_RING}};
+                 .gather = pairwise ? WEIR_ALLGATHER_DOUBLING : WEIR_ALLGATHER_RING,
+                 .native = weir_sums_inside_natively(plan)}};
   return true;
 }
 

@@ -66,6 +66,21 @@ typedef enum weir_told_algorithm { WEIR_TOLD_RING, WEIR_TOLD_TREE } weir_told_al
 typedef struct weir_transport weir_transport;
 typedef struct weir_machine_memory weir_machine_memory; /* transports/memory.h */
 
+/* What a transport above needs that waits for a library of which this one knows nothing: NCCL.  One
+ * thread at a time, as transfer. */
+typedef struct weir_watch_ops {
+  /* Whom this rank waits for, as others who ask are told; -1: nobody. */
+  void (*wait_for)(weir_transport *t, int peer);
+  /* Has another rank ended the group?  The error is then its verdict, and the group has ended here. */
+  weir_status (*look)(weir_transport *t);
+  bool (*ended)(const weir_transport *t); /* as this rank knows it */
+  /* Has that rank left the group, or its connection closed? */
+  bool (*left)(weir_transport *t, int peer);
+  /* End the group, as `peer` is silent (WEIR_E_TIMEOUT) or has left (WEIR_E_PEER).  Returns the
+   * error, which names who is to blame. */
+  weir_status (*blame)(weir_transport *t, int peer, weir_status reason, uint64_t step);
+} weir_watch_ops;
+
 typedef struct weir_transport_ops {
   const char *name;
   /* Complete all sends and receives concurrently, in any order; the caller's buffers may be reused
@@ -101,6 +116,12 @@ typedef struct weir_transport_ops {
                                 double deadline_s);
   /* Can it be, in this group?  The same on all ranks; WEIR_E_UNSUPPORTED: no, and the last error says why. */
   weir_status (*tells)(const weir_transport *t);
+  /* The same among the ranks of this rank's machine, without blocks: sums_inside says whether
+   * it does so, machine[size] being the machine of each rank, by any numbers; the same answer on all
+   * ranks.  Both NULL: never. */
+  bool (*sums_inside)(const weir_transport *t, const int *machine);
+  weir_status (*allreduce_inside)(weir_transport *t, const weir_tag *tag, float *x, size_t n,
+                                  double deadline_s);
   /* All-gather of the transport's own, as allreduce; on WEIR_OK all spans are filled in. */
   weir_status (*allgather)(weir_transport *t, const weir_tag *tag, const weir_places *places,
                            void *blocks, size_t block_bytes, double deadline_s);
@@ -131,6 +152,7 @@ typedef struct weir_transport_ops {
   void (*take_memory)(weir_transport *t, weir_machine_memory *shared);
   /* How many connections each two ranks have; NULL: one. */
   int (*streams)(const weir_transport *t);
+  const weir_watch_ops *watch; /* NULL: NCCL cannot go beside it */
 } weir_transport_ops;
 
 struct weir_transport {
@@ -217,17 +239,20 @@ weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
                                const char *bind_address, uint64_t job_id, int rank, int size,
                                double timeout_s);
 
-/* Processes with a CUDA device each, over NCCL.  They meet and announce every message over TCP, by
- * the same options (but for `most`: nobody may join); NCCL's own connections know nothing of the secret.  Long messages go through
+/* Processes with a CUDA device each, over NCCL.  They have met over TCP or MPI (but not for others to
+ * join): `met` is owned from the call on, even when it fails, and announces every message; NCCL's own
+ * connections know nothing of a secret.  Long messages go through
  * NCCL, from and to memory of the device, or through a copy where a buffer lies in the host's.  A
  * rank's device is its place among the ranks of its machine; ranks that share one need an
  * NCCL_HOSTID each.  WEIR_E_UNSUPPORTED in a build without NCCL's headers, and when a rank has not
  * the libraries or a device, which all ranks are told.
  *
- * inside, the same on all ranks: NCCL among the ranks of a machine alone ("nccl+tcp"), and TCP
- * between machines, for which buffers lie in the host's memory; a rank that is alone on its machine
- * needs no device.  It is "nccl" where all ranks share a machine, and "tcp" where no two do. */
-weir_status weir_transport_nccl(weir_transport **out, const weir_tcp_options *options, bool inside);
+ * inside, the same on all ranks: NCCL among the ranks of a machine alone ("nccl+tcp", "nccl+mpi"), and
+ * what they have met over between machines, for which buffers lie in the host's memory; a rank that is
+ * alone on its machine needs no device.  It is "nccl" where all ranks share a machine, and *out is
+ * `met` where no two do. */
+weir_status weir_transport_nccl(weir_transport **out, weir_transport *met, bool inside,
+                                double timeout_s);
 
 /* Ranks of one machine exchange messages through memory that they share from now on, all others as
  * before, over TCP, MPI or NCCL; machine[t->size] is the machine of each rank, by any numbers, and the same

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "base/schemes.h"
 #include "engine/backend.h"
 
 /* Sum and loss of all elements go to where they belong, and nothing is left to settle. */
@@ -37,6 +38,7 @@ weir_coder weir_bucket_coder(const weir_bucket *bucket) {
                       .ops = bucket->parts ? bucket->engine->backend->coder : NULL,
                       .user = (void *)bucket,
                       .room = bucket->parts ? bucket->room : NULL,
+                      .native = weir_sums_inside_natively(&bucket->plan),
                       .stays = bucket->parts && bucket->stays};
 }
 

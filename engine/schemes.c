@@ -1,4 +1,5 @@
 /* Finds the exchange that runs a plan in this group of ranks. */
+#include "base/schemes.h"
 #include "base/base.h"
 #include "engine/backend.h"
 
@@ -71,6 +72,9 @@ weir_status weir_scheme_find(weir_bucket *bucket) {
                      "not nothing on average",
                      bucket->codec->name);
   if (check_device(bucket) != WEIR_OK) return WEIR_E_UNSUPPORTED;
+  if (weir_sums_inside_natively(&plan) &&
+      weir_comm_sums_inside(bucket->engine->config.comm) != WEIR_OK)
+    return WEIR_E_UNSUPPORTED;
   if (plan.scheme == WEIR_SCHEME_HITOPK) return check_hitopk(bucket);
   if (plan.scheme == WEIR_SCHEME_PATH) return check_path(bucket);
   if (plan.scheme == WEIR_SCHEME_GATHER) return WEIR_OK;

@@ -139,6 +139,16 @@ weir_status weir_session_find_hosts(weir_session *session) {
   return status == WEIR_OK && session->shares ? weir_comm_share_memory(session->comm) : status;
 }
 
+/* Over MPI or TCP. */
+static weir_status meet(weir_session *session) {
+  const weir_options *options = &session->options;
+  const weir_tcp_options meeting = meeting_of(session);
+  return weir_options_over_mpi(options)
+             ? weir_transport_mpi(&session->transport, options->job_id, options->rank,
+                                  options->world_size, options->timeout_s)
+             : weir_transport_tcp_open(&session->transport, &meeting);
+}
+
 weir_status weir_session_connect(weir_session *session) {
   const weir_options *options = &session->options;
   const char *name = options->transport;
@@ -153,17 +163,13 @@ weir_status weir_session_connect(weir_session *session) {
   } else if (strcmp(name, "inproc") == 0) {
     status = weir_transport_inproc(&session->transport, options->rendezvous, options->rank,
                                    options->world_size, options->timeout_s);
-  } else if (weir_options_over_mpi(options)) {
-    status = weir_transport_mpi(&session->transport, options->job_id, options->rank,
-                                options->world_size, options->timeout_s);
-  } else if (weir_options_over_nccl(options)) {
-    const weir_tcp_options meeting = meeting_of(session);
-    status = weir_transport_nccl(&session->transport, &meeting, strcmp(name, "nccl+tcp") == 0);
   } else if (strcmp(name, "shm") == 0) {
     status = over_shm(session, &session->transport);
   } else {
-    const weir_tcp_options meeting = meeting_of(session);
-    status = weir_transport_tcp_open(&session->transport, &meeting);
+    status = meet(session);
+    if (status == WEIR_OK && weir_options_over_nccl(options))
+      status = weir_transport_nccl(&session->transport, session->transport,
+                                   strncmp(name, "nccl+", 5) == 0, options->timeout_s);
   }
   session->has_secret = session->secret_bytes > 0;
   session->key = weir_key_of_job(session->secret, session->secret_bytes, options->job_id);

@@ -65,6 +65,7 @@ static const struct {
                   {"nccl", "\"HOST:PORT\" of rank 0", OVER_NCCL},
                   {"nccl+tcp", "\"HOST:PORT\" of rank 0", OVER_NCCL | OVER_TCP},
                   {"shm+nccl", "\"HOST:PORT\" of rank 0", OVER_NCCL | SHARES},
+                  {"nccl+mpi", NULL, OVER_NCCL | OVER_MPI},
                   {"mpi", NULL, OVER_MPI},
                   {"shm+mpi", NULL, OVER_MPI | SHARES}};
 #define TRANSPORTS (sizeof transports / sizeof *transports)
@@ -136,7 +137,7 @@ weir_status weir_options_check(const weir_options *options) {
   if (known == TRANSPORTS)
     return weir_fail(WEIR_E_INVALID,
                      "transport is \"%s\"; \"tcp\", \"mixed\", \"shm\", \"auto\", \"mpi\", "
-                     "\"shm+mpi\", \"nccl\", \"nccl+tcp\", \"shm+nccl\" "
+                     "\"shm+mpi\", \"nccl\", \"nccl+tcp\", \"nccl+mpi\", \"shm+nccl\" "
                      "and \"inproc\" are known",
                      transport);
   const char *place = transports[known].rendezvous;

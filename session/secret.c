@@ -48,9 +48,10 @@ static weir_status find_certificate(weir_session *session, const weir_options *o
   }
   if (there == 0 || session->plain) return WEIR_OK;
   const bool meant = asked[0] != NULL || asked[1] != NULL || asked[2] != NULL;
-  /* The environment's are for what goes over TCP, as its secret is. */
+  /* The environment's are for groups that meet over TCP, as its secret is. */
   const bool over_tcp = weir_options_over_tcp(options);
-  if (!over_tcp && !meant && !weir_options_over_nccl(options)) return WEIR_OK;
+  const bool nccl = weir_options_over_nccl(options) && !weir_options_over_mpi(options);
+  if (!over_tcp && !nccl && !meant) return WEIR_OK;
   if (!over_tcp)
     return weir_fail(
         WEIR_E_INVALID,

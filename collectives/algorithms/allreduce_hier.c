@@ -7,6 +7,9 @@
  * The order of summing is that of the parts: fixed.  Headers of a column of ranks travel between
  * machines, then columns of headers inside.
  *
+ * Where the library below sums inside of machines (NCCL), its all-reduce leaves the machine's sum
+ * whole on each rank, which goes on with its share of it.
+ *
  * With a coder the all-reduce between machines is SRA's: hier-sra (collectives/compressed.h). */
 #include <string.h>
 
@@ -149,8 +152,9 @@ static weir_status even_hosts(hier *h) {
   weir_chunk share = {0, h->n};
   weir_status status = WEIR_OK;
   if (h->inner) {
-    status =
-        weir_reduce_scatters[h->choice->scatter].run(h->inner, h->x, h->n, h->format, h->error);
+    status = h->choice->native ? weir_comm_sum_inside(h->comm, h->x, h->n)
+                               : weir_reduce_scatters[h->choice->scatter].run(h->inner, h->x, h->n,
+                                                                              h->format, h->error);
     share = weir_ring_chunk(h->n, weir_comm_size(h->inner), weir_comm_rank(h->inner));
   }
   if (h->lost && h->n > 0) memset(h->lost, 0, h->n * sizeof *h->lost);
@@ -246,7 +250,9 @@ static weir_status uneven_hosts(hier *h) {
   if (h->inner) {
     status = local_headers(h, true);
     if (status == WEIR_OK)
-      status = weir_reduces[WEIR_REDUCE_BINOMIAL].run(h->inner, 0, h->x, h->n, h->format, h->error);
+      status = h->choice->native ? weir_comm_sum_inside(h->comm, h->x, h->n)
+                                 : weir_reduces[WEIR_REDUCE_BINOMIAL].run(h->inner, 0, h->x, h->n,
+                                                                          h->format, h->error);
   }
   if (status == WEIR_OK && (!h->inner || weir_comm_rank(h->inner) == 0)) status = leaders(h);
   if (status == WEIR_OK && h->inner) status = spread_values(h);
@@ -272,7 +278,8 @@ weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice,
   h.rank = weir_comm_rank(comm);
   h.size = weir_comm_size(comm);
   if (status != WEIR_OK || h.size == 1) return status;
-  status = weir_comm_levels(comm);
+  if (choice->native) status = weir_comm_sums_inside(comm);
+  if (status == WEIR_OK) status = weir_comm_levels(comm);
   if (status != WEIR_OK) return status;
   h.inner = comm->hosts.inner;
   h.outer = comm->hosts.outer;
@@ -281,10 +288,11 @@ weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice,
 
 weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
                                      float *error, weir_headers *headers) {
-  static const weir_hier_choice choice = {.scatter = WEIR_REDUCE_SCATTER_RING,
-                                          .gather = WEIR_ALLGATHER_RING};
+  const weir_hier_choice choice = {
+      .scatter = WEIR_REDUCE_SCATTER_RING, .gather = WEIR_ALLGATHER_RING, .native = coder->native};
   if (!weir_comm_levelled(comm)) return weir_compressed_sra(comm, coder, x, n, error, headers);
   weir_status status = weir_comm_begin(comm, headers);
+  if (status == WEIR_OK && choice.native) status = weir_comm_sums_inside(comm);
   if (status == WEIR_OK) status = weir_comm_levels(comm);
   if (status != WEIR_OK) return status;
   hier h = {.comm = comm,

@@ -1,5 +1,6 @@
 /* All-reduce of the transport itself, in shared memory, or of the library below it, MPI's or NCCL's:
- * rows beside those made of messages.  NCCL's can be told the algorithm. */
+ * rows beside those made of messages.  NCCL's can be told the algorithm, and sums inside of machines
+ * for rows of two levels. */
 #include "base/base.h"
 #include "collectives/comm.h"
 #include "collectives/told.h"
@@ -29,6 +30,31 @@ weir_status weir_comm_runs(const weir_comm *comm, const weir_allreduce *row) {
                          "NCCL_TUNER_PLUGIN=.../libweir-nccl-tuner.so and no NCCL_ALGO in every "
                          "rank's environment: %s cannot be told by which algorithm to sum",
                          row->name, t->ops->name);
+}
+
+weir_status weir_comm_sums_inside(const weir_comm *comm) {
+  const weir_transport *t = comm->transport;
+  if (comm->hosts.count == t->size ||
+      (t->ops->sums_inside && t->ops->sums_inside(t, comm->hosts.of)))
+    return WEIR_OK;
+  return weir_fail(WEIR_E_UNSUPPORTED,
+                   "a sum by native inside of machines needs NCCL there: transport nccl+tcp or "
+                   "nccl+mpi, or nccl on one machine; %s has no all-reduce of a machine's own",
+                   t->ops->name);
+}
+
+weir_status weir_comm_sum_inside(weir_comm *comm, float *x, size_t n) {
+  weir_comm *inner = comm->hosts.inner;
+  weir_transport *t = comm->transport;
+  const weir_status status = weir_comm_begin(inner, NULL);
+  if (status != WEIR_OK) return status;
+  const uint64_t before = t->bytes_sent;
+  const weir_told told = weir_told_begin(inner->transport, NULL, 0, NULL, 0);
+  const weir_status summed =
+      t->ops->allreduce_inside(t, &inner->tag, x, n, weir_now_s() + comm->timeout_s);
+  inner->transport->bytes_sent += t->bytes_sent - before;
+  weir_told_end(inner->transport, &told, NULL, 0, NULL, 0, summed);
+  return summed;
 }
 
 static weir_status sum(weir_comm *comm, uint32_t row, float *x, size_t n, weir_headers *headers) {

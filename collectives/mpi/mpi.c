@@ -106,6 +106,7 @@ static const weir_transport_ops mpt_ops = {
     .destroy = mpt_destroy,
     .allreduce = mpt_allreduce,
     .take_memory = mpt_take_memory,
+    .watch = &mpt_watch_ops,
 };
 
 /* --- joining --------------------------------------------------------------------------------- */

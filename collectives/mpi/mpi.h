@@ -153,6 +153,8 @@ bool mpt_farewell(mpt *self, double deadline_s);
 weir_status mpt_blame_silence(mpt *self, int peer, uint64_t step);
 weir_status mpt_blame_gone(mpt *self, int peer, uint64_t step);
 weir_status mpt_blame(mpt *self, int peer, weir_status status);
+/* The same for who waits elsewhere. */
+extern const weir_watch_ops mpt_watch_ops;
 
 /* --- moving --------------------------------------------------------------------------------- */
 

@@ -169,3 +169,32 @@ weir_status mpt_blame_silence(mpt *self, int peer, uint64_t step) {
   return weir_fail(WEIR_E_TIMEOUT, "rank %d did not answer in time (step %llu%s)", culprit,
                    (unsigned long long)step, answers ? "; its process is there" : "");
 }
+
+/* --- for who waits elsewhere ------------------------------------------------------------------ */
+
+static void watch_wait_for(weir_transport *t, int peer) { ((mpt *)t)->waiting_on = peer; }
+
+/* Others' questions are answered meanwhile. */
+static weir_status watch_look(weir_transport *t) {
+  mpt *self = (mpt *)t;
+  const weir_status status = mpt_control_poll(self);
+  if (status != WEIR_OK) return mpt_blame(self, t->rank, status);
+  return self->ended.reason == WEIR_OK ? WEIR_OK : weir_end_fail(&self->ended, t->rank);
+}
+
+static bool watch_ended(const weir_transport *t) {
+  return ((const mpt *)t)->ended.reason != WEIR_OK;
+}
+
+static bool watch_left(weir_transport *t, int peer) { return ((mpt *)t)->peer[peer].gone; }
+
+static weir_status watch_blame(weir_transport *t, int peer, weir_status reason, uint64_t step) {
+  return reason == WEIR_E_TIMEOUT ? mpt_blame_silence((mpt *)t, peer, step)
+                                  : mpt_blame_gone((mpt *)t, peer, step);
+}
+
+const weir_watch_ops mpt_watch_ops = {.wait_for = watch_wait_for,
+                                      .look = watch_look,
+                                      .ended = watch_ended,
+                                      .left = watch_left,
+                                      .blame = watch_blame};

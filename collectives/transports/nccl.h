@@ -1,6 +1,6 @@
 /* Inside of the NCCL transport.
  *
- * nccl.c          life: a group over an existing group over TCP, its end, and its survivors
+ * nccl.c          life: a group over one that has met, its end, and its survivors
  * nccl_form.c     how NCCL's communicators come about, and who is in which
  * nccl_library.c  NCCL and CUDA, loaded when they are first needed
  * nccl_memory.c   device memory, and copies to and from it
@@ -8,18 +8,20 @@
  * nccl_tuner.c    NCCL's ring and tree, as plans name them
  * nccl_wait.c     waiting for NCCL with an end, and who is to blame
  *
- * Every message is announced over TCP, where tags and lengths are checked and whoever is dead or
- * silent is found; short ones come along with that, long ones follow through NCCL on a stream of
- * the transport's own.  So NCCL only carries what both ends agree on.
+ * Every message is announced over the group below, which has met over TCP or MPI: there tags and
+ * lengths are checked and whoever is dead or silent is found; short ones come along with that, long
+ * ones follow through NCCL on a stream of the transport's own.  So NCCL only carries what both ends
+ * agree on.
  *
  * Between which ranks NCCL carries messages is one rule, nct_carries: between those of its
- * communicator that do not share memory.  All other messages are the group's over TCP, as they are,
- * and for them a buffer lies in the host's memory.  By this rule there are three transports:
+ * communicator that do not share memory.  All other messages are the group's below, as they are,
+ * and for them a buffer lies in the host's memory.  By this rule there are these transports:
  *
  * nccl      one communicator of all ranks
  * nccl+tcp  one for each machine (nct_options.inside): between machines NCCL then needs neither a
  *           route nor a port, and a rank that is alone on its machine needs no device.  No
- *           communicator knows all ranks, so there is no all-reduce of NCCL's own
+ *           communicator knows all ranks, so NCCL's own all-reduce sums inside of machines alone
+ * nccl+mpi  the same with MPI below
  * shm+nccl  one of all ranks, as any two of different machines exchange messages, and `native` is
  *           the sum of all; the group over TCP shares memory inside of machines (take_memory) */
 #ifndef WEIR_TRANSPORTS_NCCL_H
@@ -29,7 +31,8 @@
 #include <nccl.h>
 #include <weir/nccl_tuner.h>
 
-#include "collectives/transports/tcp.h"
+#include "collectives/transports/common.h"
+#include "collectives/transports/memory.h"
 
 #if NCCL_VERSION_CODE < 21400
 #error "NCCL 2.14 or later is needed: communicators that do not block"
@@ -101,25 +104,27 @@ typedef struct nct_tuner {
 
 typedef struct nct {
   weir_transport base;
-  weir_transport_ops ops; /* those of base, once some of its ranks share memory */
+  weir_transport_ops ops; /* those of base */
+  char name[16];          /* theirs, where NCCL is inside of machines alone */
   nct_options options;
   const nct_library *lib;
-  tcp *control;    /* owned */
-  int *place;      /* of each rank in this rank's communicator; -1: it is not in there */
-  int members;     /* ranks in there; less than 2: there is none */
-  ncclComm_t comm; /* NULL: not formed, or aborted */
+  weir_transport *control; /* owned; over TCP or MPI */
+  int *place;              /* of each rank in this rank's communicator; -1: it is not in there */
+  bool *in_memory;         /* messages to and from that rank travel in memory */
+  int members;             /* ranks in there; less than 2: there is none */
+  ncclComm_t comm;         /* NULL: not formed, or aborted */
   cudaStream_t stream;
   bool has_stream;
   int device, devices;   /* the transport's own, of so many that there are */
   unsigned char *memory; /* on the device; grows only */
   size_t capacity;
-  unsigned char *words; /* messages over TCP, and the lists of them; grows only */
+  unsigned char *words; /* messages over the group below, and the lists of them; grows only */
   size_t words_capacity;
   nct_tuner tuner;
 } nct;
 
-/* A group of the ranks of `control`, a TCP transport, which it owns from the call on, even when it
- * fails; *out is `control` itself where NCCL would carry nothing.  Collective. */
+/* A group of the ranks of `control`, which it owns from the call on, even when it fails; *out is
+ * `control` itself where NCCL would carry nothing.  Collective. */
 weir_status nct_create(weir_transport **out, weir_transport *control, const nct_options *options);
 weir_status nct_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
 
@@ -127,7 +132,7 @@ weir_status nct_shrink(weir_transport *t, double timeout_s, weir_transport **out
 weir_status nct_form(nct *self, bool *any);
 /* Do messages to and from that rank go through NCCL? */
 static inline bool nct_carries(const nct *self, int peer) {
-  return self->place[peer] >= 0 && !weir_memory_reaches(&self->control->shared, peer);
+  return self->place[peer] >= 0 && !self->in_memory[peer];
 }
 
 /* --- device and memory ---------------------------------------------------------------------- */
@@ -181,6 +186,9 @@ weir_status nct_allreduce(weir_transport *t, const weir_tag *tag, float *x, size
 weir_status nct_allreduce_told(weir_transport *t, weir_told_algorithm how, const weir_tag *tag,
                                float *x, size_t n, void *blocks, size_t block_bytes,
                                double deadline_s);
+bool nct_sums_inside(const weir_transport *t, const int *machine);
+weir_status nct_allreduce_inside(weir_transport *t, const weir_tag *tag, float *x, size_t n,
+                                 double deadline_s);
 /* Room for words; what lay there is lost. */
 weir_status nct_words(nct *self, size_t bytes);
 

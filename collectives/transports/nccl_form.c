@@ -72,7 +72,7 @@ static int rank_at(const nct *self, int place) {
 
 static weir_status check(const forming *f) {
   const nct *self = f->self;
-  weir_transport *control = &self->control->base;
+  weir_transport *control = self->control;
   for (int r = 0; r < self->base.size; r++)
     if (f->all[r].magic != NCT_MAGIC || f->all[r].inside != self->options.inside) {
       control->ops->abort(control, r);
@@ -90,7 +90,7 @@ static weir_status tell(forming *f, uint32_t op) {
   static const char name[] = "weir nccl";
   const weir_tag tag = {.plan = weir_hash(WEIR_HASH_INIT, name, sizeof name), .op = op};
   const weir_status status =
-      weir_transport_tell(&f->self->control->base, &tag, f->all, sizeof *f->all, f->deadline_s);
+      weir_transport_tell(f->self->control, &tag, f->all, sizeof *f->all, f->deadline_s);
   return status == WEIR_OK ? check(f) : status;
 }
 

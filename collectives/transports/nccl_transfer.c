@@ -1,4 +1,4 @@
-/* Messages: announced over TCP, then, where they are long, one group of NCCL's sends and receives.
+/* Messages: announced over the group below, then, where they are long, one group of NCCL's sends and receives.
  *
  * Memory on the device is used as it is; the host's goes through memory of the transport's own.
  * Copies from the host come first, then NCCL's group, then, once that is over, copies to the host:
@@ -198,11 +198,11 @@ static weir_status carry(transfer *x) {
   return status == WEIR_OK ? collect(x, peer) : status;
 }
 
-/* What the group over TCP has moved is this transport's; the newest of its arrivals, which are of
+/* What the group below has moved is this transport's; the newest of its arrivals, which are of
  * messages that went there whole, are too. */
 static weir_status over_control(nct *self, const weir_tag *tag, const weir_send *send, size_t sends,
                                 weir_recv *recv, size_t recvs, double deadline_s) {
-  weir_transport *control = &self->control->base;
+  weir_transport *control = self->control;
   const uint64_t before = control->bytes_sent;
   const uint32_t kept = sizeof control->flow / sizeof *control->flow, flows = control->flows;
   const weir_status status =
@@ -215,7 +215,7 @@ static weir_status over_control(nct *self, const weir_tag *tag, const weir_send 
   return status;
 }
 
-/* One behind the other: announcements with what goes over TCP or through memory, and NCCL. */
+/* One behind the other: announcements with what the group below carries, and NCCL. */
 static weir_status with_nccl(transfer *x) {
   nct *self = x->self;
   int held = 0;
@@ -259,10 +259,11 @@ weir_status nct_transfer(weir_transport *t, const weir_tag *tag, const weir_send
 
 /* --- NCCL's own all-reduce -------------------------------------------------------------------- */
 
-/* Every rank's block to all others, with the tag: so nobody sums before all mean the same sum. */
+/* Every member's block to all others, with the tag: so nobody sums before all mean the same sum.
+ * Blocks are of the communicator of all ranks; others' have no length. */
 static weir_status share_blocks(nct *self, const weir_tag *tag, unsigned char *blocks, size_t bytes,
                                 double deadline_s) {
-  weir_transport *control = &self->control->base;
+  weir_transport *control = self->control;
   const size_t others = (size_t)self->base.size - 1;
   weir_status status = nct_words(self, others * (sizeof(weir_send) + sizeof(weir_recv)) + 1);
   if (status != WEIR_OK) return status;
@@ -271,7 +272,7 @@ static weir_status share_blocks(nct *self, const weir_tag *tag, unsigned char *b
   unsigned char nothing[1];
   size_t n = 0;
   for (int r = 0; r < self->base.size; r++) {
-    if (r == self->base.rank) continue;
+    if (r == self->base.rank || self->place[r] < 0) continue;
     const size_t own = (size_t)self->base.rank * bytes, theirs = (size_t)r * bytes;
     send[n] = (weir_send){r, bytes > 0 ? blocks + own : nothing, bytes, 0};
     recv[n++] = (weir_recv){r, bytes > 0 ? blocks + theirs : nothing, bytes, 0, 0};
@@ -285,10 +286,17 @@ static weir_status share_blocks(nct *self, const weir_tag *tag, unsigned char *b
   return status;
 }
 
+static int next_member(const nct *self) {
+  int r = self->base.rank;
+  do r = (r + 1) % self->base.size;
+  while (self->place[r] < 0);
+  return r;
+}
+
 static weir_status sum(nct *self, weir_nccl_choice choice, const weir_tag *tag, float *x, size_t n,
                        double deadline_s) {
   const size_t bytes = n * sizeof *x;
-  const int next = (self->base.rank + 1) % self->base.size;
+  const int next = next_member(self);
   const bool there = nct_on_device(self, x);
   weir_status status = there ? WEIR_OK : nct_reserve(self, bytes);
   if (status != WEIR_OK) return status;
@@ -313,13 +321,13 @@ static weir_status all_reduce(weir_transport *t, weir_nccl_choice choice, const 
   int held = 0;
   weir_status status = nct_enter(self, &held);
   if (status != WEIR_OK) return status;
-  const uint64_t before = self->control->base.bytes_sent;
+  const uint64_t before = self->control->bytes_sent;
   status = share_blocks(self, tag, blocks, block_bytes, deadline_s);
   if (status == WEIR_OK && n > 0) status = sum(self, choice, tag, x, n, deadline_s);
   nct_leave(self, held);
   if (status != WEIR_OK) return blame(self, t->rank, status);
   /* What a ring or a tree sends at the most; NCCL does not tell what it did send. */
-  t->bytes_sent += self->control->base.bytes_sent - before + 2 * n * sizeof *x;
+  t->bytes_sent += self->control->bytes_sent - before + 2 * n * sizeof *x;
   return WEIR_OK;
 }
 
@@ -335,4 +343,21 @@ weir_status nct_allreduce_told(weir_transport *t, weir_told_algorithm how, const
   return status != WEIR_OK ? status
                            : all_reduce(t, how == WEIR_TOLD_RING ? WEIR_NCCL_RING : WEIR_NCCL_TREE,
                                         tag, x, n, blocks, block_bytes, deadline_s);
+}
+
+/* The communicator is of all ranks, or of each machine's: a rank alone on its machine knows which by
+ * what was asked for. */
+bool nct_sums_inside(const weir_transport *t, const int *machine) {
+  const nct *self = (const nct *)t;
+  const bool alone = self->options.inside && self->members < 2;
+  for (int r = 0; r < t->size; r++) {
+    const bool member = alone ? r == t->rank : self->place[r] >= 0;
+    if (member != (machine[r] == machine[t->rank])) return false;
+  }
+  return true;
+}
+
+weir_status nct_allreduce_inside(weir_transport *t, const weir_tag *tag, float *x, size_t n,
+                                 double deadline_s) {
+  return all_reduce(t, WEIR_NCCL_OWN, tag, x, n, NULL, 0, deadline_s);
 }

@@ -79,8 +79,7 @@ static weir_status agree(nct *self, can_tell *all, const char *why, double deadl
   static const char name[] = "weir nccl tuner";
   const weir_tag tag = {.plan = weir_hash(WEIR_HASH_INIT, name, sizeof name)};
   all[self->base.rank] = (can_tell){NCT_MAGIC, why == NULL};
-  const weir_status status =
-      weir_transport_tell(&self->control->base, &tag, all, sizeof *all, deadline_s);
+  const weir_status status = weir_transport_tell(self->control, &tag, all, sizeof *all, deadline_s);
   if (status != WEIR_OK) return status;
   int without = -1;
   for (int r = self->base.size; r-- > 0;)

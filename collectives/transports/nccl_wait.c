@@ -1,6 +1,5 @@
 /* Waiting for NCCL.  It has no time-outs of its own and does not say which rank is missing: so
- * nobody ever waits in a call of CUDA's or NCCL's, and who is to blame is found over TCP. */
-#include <poll.h>
+ * nobody ever waits in a call of CUDA's or NCCL's, and who is to blame is found by the group below. */
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
@@ -11,14 +10,14 @@
 #define SPINS 64
 #define YIELD_S 0.002
 #define NAP_NS 50000
-#define POLL_S 0.01   /* how often the connections are looked at */
-#define CLOSED_S 0.25 /* a rank that is through may leave before this one is */
+#define POLL_S 0.01 /* how often it is looked who has left */
+#define LEFT_S 0.25 /* a rank that is through may leave before this one is */
 
 void nct_end(nct *self, int culprit) {
   if (self->comm) (void)self->lib->abort(self->comm);
   self->comm = NULL;
-  if (self->control->ended.reason == WEIR_OK)
-    self->control->base.ops->abort(&self->control->base, culprit);
+  if (!self->control->ops->watch->ended(self->control))
+    self->control->ops->abort(self->control, culprit);
 }
 
 weir_status nct_result(nct *self, ncclResult_t result, const char *doing) {
@@ -31,16 +30,13 @@ weir_status nct_result(nct *self, ncclResult_t result, const char *doing) {
   return status;
 }
 
-/* A rank of the communicator whose connection is closed; -1 when there is none.  Others owe NCCL
- * nothing, and may be through. */
-static int find_closed(const nct *self) {
-  const tcp *control = self->control;
-  for (int r = 0; r < self->base.size; r++) {
-    struct pollfd look = {.fd = control->peer[r].fd, .events = POLLRDHUP};
-    if (self->place[r] >= 0 && look.fd >= 0 && poll(&look, 1, 0) == 1 &&
-        (look.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0)
+/* A rank of the communicator that has left; -1 when there is none.  Others owe NCCL nothing, and may
+ * be through. */
+static int find_left(const nct *self) {
+  weir_transport *control = self->control;
+  for (int r = 0; r < self->base.size; r++)
+    if (r != self->base.rank && self->place[r] >= 0 && control->ops->watch->left(control, r))
       return r;
-  }
   return -1;
 }
 
@@ -50,23 +46,24 @@ typedef struct waiter {
   uint64_t step;
   double deadline_s, poll_s, idle_since_s;
   unsigned polls;
-  int closed; /* -1: nobody */
-  double closed_s;
+  int left; /* -1: nobody */
+  double left_s;
 } waiter;
 
-/* Has the group ended meanwhile?  closed and silent ranks are told to all by the calls of tcp.h. */
+/* Has the group ended meanwhile?  Who has left or is silent is told to all by those below. */
 static weir_status poll_peers(waiter *w, double now_s, bool failed) {
-  tcp *control = w->self->control;
-  weir_end end;
-  if (tcp_abort_seen(control, &end)) return tcp_blame_abort(control, &end);
-  if (now_s >= w->deadline_s) return tcp_blame_silence(control, w->peer, w->step);
+  weir_transport *control = w->self->control;
+  const weir_watch_ops *watch = control->ops->watch;
+  const weir_status status = watch->look(control);
+  if (status != WEIR_OK) return status;
+  if (now_s >= w->deadline_s) return watch->blame(control, w->peer, WEIR_E_TIMEOUT, w->step);
   if (!failed && now_s < w->poll_s) return WEIR_OK;
   w->poll_s = now_s + POLL_S;
-  const int closed = find_closed(w->self);
-  if (closed >= 0 && (failed || (w->closed == closed && now_s >= w->closed_s + CLOSED_S)))
-    return tcp_blame_closed(control, closed, w->step, 0);
-  if (closed != w->closed) w->closed_s = now_s;
-  w->closed = closed;
+  const int left = find_left(w->self);
+  if (left >= 0 && (failed || (w->left == left && now_s >= w->left_s + LEFT_S)))
+    return watch->blame(control, left, WEIR_E_PEER, w->step);
+  if (left != w->left) w->left_s = now_s;
+  w->left = left;
   return WEIR_OK;
 }
 
@@ -83,7 +80,7 @@ static void pause_turn(waiter *w, double now_s) {
 
 /* NCCL says that it has failed.  A rank that is gone is the likeliest cause, and is seen soon. */
 static weir_status explain(waiter *w, ncclResult_t state) {
-  for (const double until_s = weir_now_s() + CLOSED_S; weir_now_s() < until_s;) {
+  for (const double until_s = weir_now_s() + LEFT_S; weir_now_s() < until_s;) {
     const weir_status status = poll_peers(w, weir_now_s(), true);
     if (status != WEIR_OK) return status;
     const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -108,10 +105,11 @@ static weir_status look(waiter *w, bool *done) {
 }
 
 weir_status nct_wait(nct *self, int peer, uint64_t step, double deadline_s) {
-  waiter w = {.self = self, .peer = peer, .step = step, .deadline_s = deadline_s, .closed = -1};
+  const weir_watch_ops *watch = self->control->ops->watch;
+  waiter w = {.self = self, .peer = peer, .step = step, .deadline_s = deadline_s, .left = -1};
   weir_status status = WEIR_OK;
   bool done = false;
-  atomic_store_explicit(&self->control->waiting_on, peer, memory_order_relaxed);
+  watch->wait_for(self->control, peer);
   while (status == WEIR_OK) {
     status = look(&w, &done);
     if (status != WEIR_OK || done) break;
@@ -119,7 +117,7 @@ weir_status nct_wait(nct *self, int peer, uint64_t step, double deadline_s) {
     status = poll_peers(&w, now_s, false);
     pause_turn(&w, now_s);
   }
-  atomic_store_explicit(&self->control->waiting_on, -1, memory_order_relaxed);
+  watch->wait_for(self->control, -1);
   if (status != WEIR_OK) nct_end(self, self->base.rank);
   return status;
 }

@@ -82,6 +82,7 @@ static const weir_transport_ops tcp_ops = {
     .port = tcp_port,
     .take_memory = tcp_take_memory,
     .streams = tcp_streams,
+    .watch = &tcp_watch_ops,
 };
 
 static weir_status allocate(tcp *self) {

@@ -251,5 +251,7 @@ weir_status tcp_blame_silence(tcp *self, int peer, uint64_t step);
 weir_status tcp_blame_closed(tcp *self, int peer, uint64_t step, int error);
 weir_status tcp_blame_frame(tcp *self, int peer, weir_status status);
 weir_status tcp_blame_abort(tcp *self, const weir_end *end);
+/* The same for who waits elsewhere. */
+extern const weir_watch_ops tcp_watch_ops;
 
 #endif

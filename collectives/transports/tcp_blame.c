@@ -86,3 +86,35 @@ weir_status tcp_blame_closed(tcp *self, int peer, uint64_t step, int error) {
                    error == 0 ? "it closed the connection" : strerror(error),
                    (unsigned long long)step);
 }
+
+/* --- for who waits elsewhere ------------------------------------------------------------------ */
+
+static void watch_wait_for(weir_transport *t, int peer) {
+  atomic_store_explicit(&((tcp *)t)->waiting_on, peer, memory_order_relaxed);
+}
+
+static weir_status watch_look(weir_transport *t) {
+  weir_end end;
+  return tcp_abort_seen((tcp *)t, &end) ? tcp_blame_abort((tcp *)t, &end) : WEIR_OK;
+}
+
+static bool watch_ended(const weir_transport *t) {
+  return ((const tcp *)t)->ended.reason != WEIR_OK;
+}
+
+static bool watch_left(weir_transport *t, int peer) {
+  struct pollfd look = {.fd = ((tcp *)t)->peer[peer].fd, .events = POLLRDHUP};
+  return look.fd >= 0 && poll(&look, 1, 0) == 1 &&
+         (look.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
+}
+
+static weir_status watch_blame(weir_transport *t, int peer, weir_status reason, uint64_t step) {
+  return reason == WEIR_E_TIMEOUT ? tcp_blame_silence((tcp *)t, peer, step)
+                                  : tcp_blame_closed((tcp *)t, peer, step, 0);
+}
+
+const weir_watch_ops tcp_watch_ops = {.wait_for = watch_wait_for,
+                                      .look = watch_look,
+                                      .ended = watch_ended,
+                                      .left = watch_left,
+                                      .blame = watch_blame};

@@ -164,8 +164,8 @@ const char *weir_wire_name(uint32_t wire);
 /* The name of a plan's collective, its scheme and algorithms: SCHEME[-hier][-ALGORITHM][+OTHER],
  * for example "dense-ring", "ag", "art-hier-tree".  "sra", "hier-sra", "native", "native-ring" and
  * "native-tree" stand for compressed-sra, compressed-hier-sra, dense-native and so on.  OTHER is
- * what goes on inside of machines (ring or pairwise), where it is not the usual, or "chain" or
- * "direct" for a list's broadcast.  Of a path, "path=TASKS": tasks separated by dots, c compress, d
+ * what goes on inside of machines (ring, pairwise, or native: NCCL's all-reduce sums there), where it
+ * is not the usual, or "chain" or "direct" for a list's broadcast.  Of a path, "path=TASKS": tasks separated by dots, c compress, d
  * decompress and add up, ar all-reduce, ag all-gather, rs reduce-scatter, r reduce, b broadcast,
  * a2a all-to-all, g gather; one or two communications are among all ranks, three or four inside of
  * machines first and last and between machines meanwhile; a second one pairs with its first (rs,

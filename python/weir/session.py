@@ -368,7 +368,7 @@ class Session:
     @property
     def transport(self) -> str:
         """What carries the messages: "tcp", "mixed", "shm", "mpi", "shm+mpi", "nccl",
-        "nccl+tcp", "shm+nccl" or "inproc"."""
+        "nccl+tcp", "nccl+mpi", "shm+nccl" or "inproc"."""
         name = ctypes.c_char_p()
         self._check(_library.weir_current_transport(self._alive(), ctypes.byref(name)))
         return (name.value or b"").decode()

@@ -3,17 +3,16 @@
 # plans switch ring and tree at the same all-reduce on all ranks.
 set -u
 source=$2
-mock=$(dirname "$(dirname "$1")")/tests/mock-nccl/libweir_mock_processes.so
-[[ -e $mock ]] || { echo "skipped: this build has no NCCL"; exit 77; }
+# shellcheck source=tests/nccl/library.sh
+. "$source/tests/nccl/library.sh"
+has_mock || { echo "skipped: this build has no NCCL"; exit 77; }
 case ${WEIR_CFLAGS:-} in *fsanitize=thread*) echo "skipped: OpenMP's runtime is not built for ThreadSanitizer"; exit 77 ;; esac
 # shellcheck source=tests/ports.sh
 . "$source/tests/ports.sh"
 # shellcheck source=tests/mpi/common.sh
 . "$source/tests/mpi/common.sh"
 unset NCCL_ALGO NCCL_TUNER_PLUGIN
-mkdir "$folder/lib"
-ln -s "$mock" "$folder/lib/libnccl.so.2"
-for major in 11 12 13; do ln -s "$mock" "$folder/lib/libcudart.so.$major"; done
+link_mock "$folder/lib"
 
 # group NAME POLICY TRANSPORT [VARIABLE=VALUE...]: four ranks.
 group() {

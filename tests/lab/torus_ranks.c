@@ -42,7 +42,8 @@ typedef struct group {
 } group;
 
 static weir_status run_row(weir_comm *comm, int row, float *x) {
-  const weir_hier_choice rings = {WEIR_REDUCE_SCATTER_RING, (uint32_t)row, WEIR_ALLGATHER_RING};
+  const weir_hier_choice rings = {WEIR_REDUCE_SCATTER_RING, (uint32_t)row, WEIR_ALLGATHER_RING,
+                                  false};
   if (row == TORUS)
     return weir_allreduces[WEIR_ALLREDUCE_TORUS].run(comm, x, FLOATS, WEIR_VALUE_FP32, NULL, NULL);
   return weir_allreduce_hier(comm, &rings, x, FLOATS, WEIR_VALUE_FP32, NULL, NULL);
@@ -92,7 +93,8 @@ static weir_status run(const group *g) {
 
 static double predicted_ms(const group *g, int row) {
   const weir_group_shape shape = {g->ranks, g->machines, false};
-  const weir_hier_choice rings = {WEIR_REDUCE_SCATTER_RING, (uint32_t)row, WEIR_ALLGATHER_RING};
+  const weir_hier_choice rings = {WEIR_REDUCE_SCATTER_RING, (uint32_t)row, WEIR_ALLGATHER_RING,
+                                  false};
   const weir_link *link = &g->link;
   const double bytes = sizeof(float) * (double)FLOATS;
   const weir_cost cost =

@@ -9,6 +9,8 @@
 #include <weir/launch.h>
 #include <weir/weir.h>
 
+#include "collectives/transport.h"
+
 static weir_launch launch = {.struct_size = sizeof launch};
 
 #define CHECK(condition, ...)                                                               \
@@ -22,5 +24,20 @@ static weir_launch launch = {.struct_size = sizeof launch};
   } while (0)
 
 static inline bool said(const char *what) { return strstr(weir_last_error(), what) != NULL; }
+
+/* Neighbouring ranks, so many of them, are of one machine, where they share memory or have NCCL
+ * between them. */
+static inline void join_machines(weir_transport **t, int per_machine, bool nccl) {
+  int machine[16];
+  char host[16];
+  for (int r = 0; r < (*t)->size; r++) machine[r] = r / per_machine;
+  (void)snprintf(host, sizeof host, "machine %d", machine[launch.rank]);
+  (void)setenv("WEIR_HOST", host, 1);
+  const weir_status status =
+      nccl ? weir_transport_nccl(t, *t, true, 20) : weir_transport_share(*t, machine, 20);
+  CHECK(status == WEIR_OK, "machines");
+  const char *due = !nccl ? "shm+mpi" : per_machine < (*t)->size ? "nccl+mpi" : "nccl";
+  CHECK(strcmp((*t)->ops->name, due) == 0, "%s", (*t)->ops->name);
+}
 
 #endif

@@ -1,5 +1,5 @@
-/* mpirun -n N mpi_plans PER_MACHINE ELEMENTS: every plan over transport shm+mpi, on machines of
- * PER_MACHINE neighbouring ranks.  Every step conserves the gradient and gives all ranks the same bits;
+/* mpirun -n N mpi_plans PER_MACHINE ELEMENTS [nccl]: every plan over transport shm+mpi or nccl+mpi, on
+ * machines of PER_MACHINE neighbouring ranks.  Every step conserves the gradient and gives all ranks the same bits;
  * those of MPI alone, too.  Prints "rank R: ok", or what is wrong and exits with 1. */
 #include <weir/launch.h>
 
@@ -21,6 +21,7 @@ typedef struct course {
 
 static size_t n, offset[TENSORS + 1];
 static int per_machine;
+static bool nccl;
 
 static weir_plan plan_of(int step) {
   static const double ratios[] = {0.001, 0.01, 0.1, 0.5, 1};
@@ -34,19 +35,12 @@ static void propose(void *user, weir_directive *directive) {
   directive->plan = plan_of(c->step + 1);
 }
 
-static void share(weir_transport *t) {
-  int machine[GROUP_MAX];
-  for (int r = 0; r < t->size; r++) machine[r] = r / per_machine;
-  CHECK(weir_transport_share(t, machine, TIMEOUT_S) == WEIR_OK, "share");
-  CHECK(strcmp(t->ops->name, "shm+mpi") == 0, "%s", t->ops->name);
-}
-
-static void open_course(course *c, bool shares) {
+static void open_course(course *c, bool machines) {
   size_t rows[TENSORS];
   group_rows(offset, TENSORS, rows);
   CHECK(weir_transport_mpi(&c->transport, 42, launch.rank, launch.world_size, TIMEOUT_S) == WEIR_OK,
         "transport");
-  if (shares) share(c->transport);
+  if (machines) join_machines(&c->transport, per_machine, nccl);
   CHECK(weir_comm_create(&c->comm, c->transport, TIMEOUT_S) == WEIR_OK, "communicator");
   CHECK(weir_comm_find_hosts(c->comm, (uint64_t)(launch.rank / per_machine)) == WEIR_OK, "hosts");
   for (int p = 0; p < PARTS; p++) c->part[p] = calloc(n + 1, sizeof(float));
@@ -119,31 +113,32 @@ static void check(const course *c, weir_comm *comm, int step) {
 }
 
 int main(int argc, char **argv) {
-  course shared = {0}, alone = {0};
+  course inside = {0}, alone = {0};
   weir_transport *witness = NULL;
   weir_comm *comm = NULL;
   (void)alarm(500);
-  CHECK(argc == 3 && weir_launch_read(&launch) == WEIR_OK, "launch");
+  CHECK(argc >= 3 && weir_launch_read(&launch) == WEIR_OK, "launch");
   per_machine = atoi(argv[1]);
   n = (size_t)atoi(argv[2]);
+  nccl = argc > 3 && strcmp(argv[3], "nccl") == 0;
   CHECK(per_machine > 0 && n > 9 && launch.world_size <= GROUP_MAX, "usage");
   const size_t ends[TENSORS + 1] = {0, n / 2, n / 2, n / 2 + n / 3, n - 1, n};
   memcpy(offset, ends, sizeof ends);
   CHECK(weir_transport_mpi(&witness, 42, launch.rank, launch.world_size, TIMEOUT_S) == WEIR_OK,
         "transport");
   CHECK(weir_comm_create(&comm, witness, TIMEOUT_S) == WEIR_OK, "communicator");
-  open_course(&shared, true);
+  open_course(&inside, true);
   open_course(&alone, false);
   for (int step = 0; step < (int)GROUP_ARMS; step++) {
-    take_step(&shared, step);
+    take_step(&inside, step);
     take_step(&alone, step);
-    check(&shared, comm, step);
+    check(&inside, comm, step);
     for (int p = 0; p < PARTS; p++)
-      CHECK(memcmp(shared.part[p], alone.part[p], n * sizeof(float)) == 0,
+      CHECK(memcmp(inside.part[p], alone.part[p], n * sizeof(float)) == 0,
             "step %d: other bits than over MPI alone in part %d", step, p);
   }
   close_course(&alone);
-  close_course(&shared);
+  close_course(&inside);
   weir_comm_free(comm);
   witness->ops->destroy(witness);
   printf("rank %d: ok\n", launch.rank);

@@ -1,6 +1,7 @@
-/* One rank of the MPI transport's tests: mpirun -n N mpi_ranks CASE [PER_MACHINE].  With PER_MACHINE
- * neighbouring ranks share memory, as if they were of one machine (transport shm+mpi).  Prints "rank R:
- * ok", or what is wrong and exits with 1.  test_transport.sh runs every case. */
+/* One rank of the MPI transport's tests: mpirun -n N mpi_ranks CASE [PER_MACHINE [nccl]].  With
+ * PER_MACHINE neighbouring ranks share memory, as if they were of one machine (transport shm+mpi), or
+ * have NCCL between them (nccl+mpi).  Prints "rank R: ok", or what is wrong and exits with 1.
+ * test_transport.sh and test_nccl.sh run the cases. */
 #include <signal.h>
 
 #include <sys/resource.h>
@@ -13,24 +14,18 @@
 
 #define RANKS 4 /* of every case but those that say otherwise */
 #define RANKS_MOST 8
-static int per_machine; /* 0: no memory is shared */
+static int per_machine; /* 0: MPI alone */
+static bool nccl;       /* inside of machines; else memory */
 static bool ends_badly; /* without MPI_Finalize */
 
 static void nap(double seconds) { (void)usleep((useconds_t)(seconds * 1e6)); }
-
-static void share(weir_transport *t, int ranks) {
-  int machine[RANKS_MOST];
-  for (int r = 0; r < t->size; r++) machine[r] = r / ranks;
-  CHECK(weir_transport_share(t, machine, 20) == WEIR_OK, "share");
-  CHECK(strcmp(t->ops->name, "shm+mpi") == 0, "%s", t->ops->name);
-}
 
 static weir_transport *open_transport(double timeout_s) {
   weir_transport *t = NULL;
   const weir_status status = weir_transport_mpi(&t, 42, launch.rank, launch.world_size, timeout_s);
   CHECK(status == WEIR_OK, "status %d", (int)status);
   CHECK(t->rank == launch.rank && t->size == launch.world_size, "rank %d of %d", t->rank, t->size);
-  if (per_machine > 0) share(t, per_machine);
+  if (per_machine > 0) join_machines(&t, per_machine, nccl);
   return t;
 }
 
@@ -71,7 +66,8 @@ static void cross(weir_transport *t, uint64_t step) {
     free(recv[k].data);
     free((void *)(uintptr_t)send[k].data);
   }
-  CHECK(t->bytes_sent - before == due, "%llu bytes", (unsigned long long)(t->bytes_sent - before));
+  CHECK(nccl || t->bytes_sent - before == due, "%llu bytes",
+        (unsigned long long)(t->bytes_sent - before));
 }
 
 static void messages(void) {
@@ -207,7 +203,7 @@ static void lacking(void) {
   (void)getrlimit(RLIMIT_NOFILE, &files);
   const struct rlimit none = {(rlim_t)next, files.rlim_max};
   if (t->rank == 3) (void)setrlimit(RLIMIT_NOFILE, &none);
-  share(t, 2);
+  join_machines(&t, 2, false);
   (void)setrlimit(RLIMIT_NOFILE, &files);
   for (uint64_t step = 2; step < 6; step++) cross(t, step);
   t->ops->destroy(t);
@@ -471,7 +467,8 @@ int main(int argc, char **argv) {
                {"lacking", lacking}};
   (void)alarm(400);
   CHECK(weir_launch_read(&launch) == WEIR_OK, "launch");
-  if (argc == 3) per_machine = atoi(argv[2]);
+  if (argc > 2) per_machine = atoi(argv[2]);
+  nccl = argc > 3 && strcmp(argv[3], "nccl") == 0;
   for (size_t i = 0; argc >= 2 && i < sizeof cases / sizeof *cases; i++)
     if (strcmp(argv[1], cases[i].name) == 0) {
       cases[i].run();

@@ -1,4 +1,4 @@
-/* mpirun -n 4 mpi_session TRANSPORT: a session over mpi or shm+mpi.  Prints "rank R: ok", or what is wrong and exits
+/* mpirun -n 4 mpi_session TRANSPORT: a session over mpi, shm+mpi or, on two machines, nccl+mpi.  Prints "rank R: ok", or what is wrong and exits
  * with 1. After a rank has left, the others are told which; going on without it takes more than
  * this MPI has, and is refused. */
 
@@ -16,8 +16,12 @@ int main(int argc, char **argv) {
   weir_options_init(&options);
   CHECK(weir_options_from_environment(&options, &launch) == WEIR_OK, "options");
   options.transport = argv[1];
-  options.timeout_s = 3;
   options.policy = "fixed:none:1:native";
+  options.timeout_s = 3;
+  if (strcmp(argv[1], "nccl+mpi") == 0) {
+    (void)setenv("WEIR_HOST", launch.rank < 2 ? "one" : "other", 1);
+    options.policy = "fixed:none:1:dense-hier-ring+native";
+  }
   options.active_probes = false;
   options.max_ranks = 4;
   CHECK(weir_session_create(&session, &options) == WEIR_E_UNSUPPORTED, "max_ranks");

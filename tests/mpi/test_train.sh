@@ -7,6 +7,9 @@ command -v mpirun >/dev/null || { echo "skipped: no mpirun here"; exit 77; }
 case ${WEIR_CFLAGS:-} in *fsanitize=thread*) echo "skipped: Open MPI is not built for ThreadSanitizer"; exit 77 ;; esac
 # shellcheck source=tests/mpi/common.sh
 . "$source/tests/mpi/common.sh"
+# shellcheck source=tests/nccl/library.sh
+. "$source/tests/nccl/library.sh"
+unset NCCL_ALGO NCCL_TUNER_PLUGIN
 
 train() { # NAME TRANSPORT POLICY [mpirun's options...]
   timeout -k 5 600 mpirun --oversubscribe -n 4 --mca btl_tcp_if_include lo "${@:4}" \
@@ -39,10 +42,10 @@ train btl mpi fixed:star:0.01:art-ring --mca btl tcp,self || fail "Open MPI's TC
 echo "ok: Open MPI's TCP"
 
 # On machines, a letter a rank: memory inside of them, MPI between them.
-on() { # MACHINES NAME TRANSPORT POLICY
+on() { # MACHINES NAME TRANSPORT POLICY [mpirun's options for each]
   local i words=()
   for ((i = 0; i < ${#1}; i++)); do
-    words+=(-n 1 -x "WEIR_HOST=${1:i:1}" -x WEIR_LOG=info "$weir" train "$folder/short.ini" --out "$folder/$2"
+    words+=(-n 1 -x "WEIR_HOST=${1:i:1}" -x WEIR_LOG=info "${@:5}" "$weir" train "$folder/short.ini" --out "$folder/$2"
       --policy "$4" --transport "$3" :)
   done
   timeout -k 5 600 mpirun --oversubscribe --mca btl_tcp_if_include lo "${words[@]::${#words[@]}-1}" \
@@ -56,6 +59,14 @@ for case in aabb,fixed:qsgd:0.125:hier-sra aaab,fixed:topk:0.01:hitopk; do
   grep -q '^network shm+mpi,' "$folder/both.log" || fail "shm+mpi on $machines: $(grep '^network' "$folder/both.log")"
 done
 grep -q 'the 3 ranks of this machine share memory; to the 1 others over mpi' "$folder/both.log" || fail "no word of the memory"
+# NCCL inside of machines, for which a library stands.
+if has_mock; then
+  link_mock "$folder/lib"
+  on aabb near nccl+mpi fixed:qsgd:0.125:hier-sra -x "LD_LIBRARY_PATH=$folder/lib" || fail "nccl+mpi"
+  on aabb sockets tcp fixed:qsgd:0.125:hier-sra || fail "TCP beside nccl+mpi"
+  [[ $(digest "$folder/near") == "$(digest "$folder/sockets")" ]] || fail "nccl+mpi: other weights"
+  grep -q '^network nccl+mpi,' "$folder/near.log" || fail "nccl+mpi: $(grep '^network' "$folder/near.log")"
+fi
 on abcd apart auto fixed:none:1:dense-ring || fail "a rank a machine"
 grep -q '^network mpi,' "$folder/apart.log" || fail "a rank a machine: $(grep '^network' "$folder/apart.log")"
 echo "ok: machines"

@@ -389,6 +389,8 @@ Test(certificates, options_and_the_environment) {
   session_has(&options, false);
   options.transport = "shm+mpi";
   session_has(&options, false);
+  options.transport = "nccl+mpi";
+  session_has(&options, false);
   /* Ranks of these meet over TCP, and might be thought safe. */
   options.transport = "nccl";
   session_refuses(&options, WEIR_E_INVALID, "of no use to transport \"nccl\"");

@@ -145,7 +145,7 @@ Test(hier, any_choice_inside_and_between) {
           for (int f = 0; f < 2; f++)
             if (sampled(4))
               run_case(GROUP_THREADS, (job){.layout = some[l],
-                                            .choice = {s, b, g},
+                                            .choice = {s, b, g, false},
                                             .n = 1003,
                                             .format = (weir_value_format)f});
 }

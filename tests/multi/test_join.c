@@ -300,8 +300,8 @@ static weir_session *session_of(const char *transport, int most, weir_status rig
 }
 
 Test(join, is_refused_where_it_cannot_be) {
-  static const char *const others[] = {"shm",  "inproc",   "mpi",     "shm+mpi",
-                                       "nccl", "nccl+tcp", "shm+nccl"};
+  static const char *const others[] = {"shm",  "inproc",   "mpi",      "shm+mpi",
+                                       "nccl", "nccl+tcp", "nccl+mpi", "shm+nccl"};
   char text[64];
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     cr_expect_null(session_of(others[i], 4, WEIR_E_UNSUPPORTED));

@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "collectives/collective.h"
 #include "collectives/transports/nccl.h"
+#include "collectives/transports/tcp.h"
 #include "engine/engine.h"
 #include "mock.h"
 

@@ -47,7 +47,7 @@ Test(nccl, a_message_that_is_too_long_is_refused) {
 
 /* Takes part up to where NCCL begins, as a process does that dies there. */
 static weir_status announce_only(rank *r) {
-  weir_transport *control = &((nct *)r->t)->control->base;
+  weir_transport *control = ((nct *)r->t)->control;
   const weir_tag tag = {.plan = 5, .step = 3};
   unsigned char nothing[1];
   weir_send send[MOST];
@@ -65,7 +65,7 @@ static weir_status announce_only(rank *r) {
 static weir_status gone_body(rank *r) {
   if (r->rank == 2) {
     const weir_status status = announce_only(r);
-    vanish(((nct *)r->t)->control);
+    vanish((tcp *)((nct *)r->t)->control);
     return status;
   }
   const weir_status lost = sum_native(r, 5);

@@ -280,32 +280,39 @@ static const char *const plans[] = {
     "topk:0.05:hitopk",       "qsgd:0.25:sra",     "star:0.01:art-hier-tree"};
 static uint64_t steps[MOST][COUNT(plans)];
 
-static weir_status run_plan(rank *r, weir_comm *comm, size_t p) {
+static weir_status run_plan(rank *r, weir_comm *comm, const char *text, bool whole,
+                            uint64_t *so_far) {
   const size_t offset[2] = {0, N};
   FREED float *x = malloc(N * sizeof *x);
   weir_engine *engine = NULL;
   weir_engine_config config = {.comm = comm, .transport = r->t, .layout = {1, offset}};
-  weir_status status = weir_plan_parse(plans[p], &config.first_plan);
+  weir_status status = weir_plan_parse(text, &config.first_plan);
   if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
   for (size_t s = 0; s < 3 && status == WEIR_OK; s++) {
-    for (size_t i = 0; i < N; i++) x[i] = input_at(r->rank, i + s);
+    for (size_t i = 0; i < N; i++)
+      x[i] = whole ? nearbyintf(input_at(r->rank, i + s)) : input_at(r->rank, i + s);
     status = weir_engine_step_begin(engine, NULL);
     if (status == WEIR_OK) status = weir_engine_submit(engine, 0, x);
     if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
-    steps[r->rank][p] = weir_hash(steps[r->rank][p], x, N * sizeof *x);
+    *so_far = weir_hash(*so_far, x, N * sizeof *x);
   }
   const float *residual = status == WEIR_OK ? weir_engine_residual(engine) : NULL;
-  if (residual) steps[r->rank][p] = weir_hash(steps[r->rank][p], residual, N * sizeof *x);
+  if (residual) *so_far = weir_hash(*so_far, residual, N * sizeof *x);
   weir_engine_free(engine);
   return status;
 }
 
+static weir_status open_comm(const rank *r, weir_comm **comm) {
+  const weir_status status = weir_comm_create(comm, r->t, PATIENCE_S);
+  return status == WEIR_OK ? weir_comm_find_hosts(*comm, (uint64_t)r->crowd->machine[r->rank] + 1)
+                           : status;
+}
+
 static weir_status plans_body(rank *r) {
   weir_comm *comm = NULL;
-  weir_status status = weir_comm_create(&comm, r->t, PATIENCE_S);
-  if (status == WEIR_OK)
-    status = weir_comm_find_hosts(comm, (uint64_t)r->crowd->machine[r->rank] + 1);
-  for (size_t p = 0; p < COUNT(plans) && status == WEIR_OK; p++) status = run_plan(r, comm, p);
+  weir_status status = open_comm(r, &comm);
+  for (size_t p = 0; p < COUNT(plans) && status == WEIR_OK; p++)
+    status = run_plan(r, comm, plans[p], false, &steps[r->rank][p]);
   weir_comm_free(comm);
   return status;
 }
@@ -353,6 +360,91 @@ Test(nccl_parts, a_sum_of_all_where_there_is_a_communicator_of_all) {
     crowd g = crowd_of(&layouts[1], inside == 1);
     run_well_as(&g, 4, native_body);
   }
+}
+
+/* Of whole numbers sums have the same bits in any order, and with them all that follows: as NCCL's
+ * among a machine's ranks, so by messages.  Each of these plans has one sum a step. */
+static const char *const inside[] = {"none:1:dense-hier-ring", "none:1:dense-hier-double-tree",
+                                     "bf16:1:dense-hier-tree", "star:0.05:art-hier-ring",
+                                     "qsgd:0.25:hier-sra"};
+static uint64_t sums[MOST][COUNT(inside)];
+
+static int ranks_beside(const rank *r, int peer) {
+  int ranks = 0;
+  for (int p = 0; p < r->size; p++) ranks += r->crowd->machine[p] == r->crowd->machine[peer];
+  return ranks;
+}
+
+/* Of machines that differ hier-sra sums by messages among all. */
+static size_t sums_by_nccl(const rank *r) {
+  size_t a_step = COUNT(inside);
+  for (int p = 0; p < r->size; p++)
+    if (ranks_beside(r, p) != ranks_beside(r, r->rank)) a_step = COUNT(inside) - 1;
+  return r->crowd->plain || ranks_beside(r, r->rank) == 1 ? 0 : 3 * a_step;
+}
+
+static weir_status inside_body(rank *r) {
+  weir_comm *comm = NULL;
+  weir_status status = open_comm(r, &comm);
+  *r->mock.sums = 0;
+  for (size_t p = 0; p < COUNT(inside) && status == WEIR_OK; p++) {
+    char text[WEIR_PLAN_TEXT_MAX];
+    (void)snprintf(text, sizeof text, "%s%s", inside[p], r->crowd->plain ? "" : "+native");
+    status = run_plan(r, comm, text, true, &sums[r->rank][p]);
+  }
+  weir_comm_free(comm);
+  const size_t due = sums_by_nccl(r);
+  if (status == WEIR_OK && *r->mock.sums != due)
+    status = weir_fail(WEIR_E_INTERNAL, "NCCL has summed %zu times, not %zu", *r->mock.sums, due);
+  return status;
+}
+
+Test(nccl_parts, sums_inside_of_machines) {
+  static const layout one = {3, 3, {4, 4, 4}};
+  static uint64_t alone[MOST][COUNT(inside)];
+  load();
+  for (size_t i = 0; i <= COUNT(layouts); i++) {
+    const layout *l = i < COUNT(layouts) ? &layouts[i] : &one;
+    memset(sums, 0, sizeof sums);
+    crowd tcp_alone = {.plain = true, .machine = l->machine, .timeout_s = PATIENCE_S};
+    run_well_as(&tcp_alone, l->size, inside_body);
+    memcpy(alone, sums, sizeof alone);
+    memset(sums, 0, sizeof sums);
+    crowd g = crowd_of(l, true);
+    run_well_as(&g, l->size, inside_body);
+    cr_assert_arr_eq(sums, alone, sizeof alone, "layout %zu", i);
+  }
+}
+
+static weir_status refused_body(rank *r) {
+  static const char why[] = "a sum by native inside of machines needs NCCL there";
+  static const char *const texts[] = {"none:1:dense-hier-ring+native",
+                                      "qsgd:0.125:hier-sra+native"};
+  const size_t offset[2] = {0, N};
+  weir_comm *comm = NULL;
+  weir_status status = open_comm(r, &comm);
+  for (size_t p = 0; p < COUNT(texts) && status == WEIR_OK; p++) {
+    weir_engine *engine = NULL;
+    weir_engine_config config = {.comm = comm, .transport = r->t, .layout = {1, offset}};
+    status = weir_plan_parse(texts[p], &config.first_plan);
+    if (status == WEIR_OK && (weir_engine_create(&engine, &config) != WEIR_E_UNSUPPORTED ||
+                              strstr(weir_last_error(), why) == NULL))
+      status = weir_fail(WEIR_E_INTERNAL, "%s: %s", texts[p], weir_last_error());
+    weir_engine_free(engine);
+  }
+  weir_comm_free(comm);
+  return status;
+}
+
+/* By all ranks, one that is alone on its machine among them. */
+Test(nccl_parts, no_sum_inside_where_nccl_is_between_machines) {
+  load();
+  crowd both = {.machine = layouts[1].machine, .timeout_s = PATIENCE_S};
+  run_well_as(&both, 4, refused_body);
+  crowd memory = crowd_of(&layouts[1], false);
+  run_well_as(&memory, 4, refused_body);
+  crowd neither = {.plain = true, .machine = layouts[1].machine, .timeout_s = PATIENCE_S};
+  run_well_as(&neither, 4, refused_body);
 }
 
 /* --- measuring -------------------------------------------------------------------------------- */

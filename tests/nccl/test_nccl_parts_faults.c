@@ -53,7 +53,7 @@ static weir_status dying_body(rank *r) {
   (void)snprintf(name, sizeof name, "rank %d", dying);
   if (before != WEIR_OK) return before;
   if (r->rank == dying) {
-    vanish(((nct *)r->t)->control);
+    vanish((tcp *)((nct *)r->t)->control);
     return WEIR_OK;
   }
   const weir_status lost = sum(r, 2, PATIENCE_S);
@@ -91,7 +91,7 @@ static unsigned char received[LONG];
 
 /* Rank 3 announces a long message, and does not send it. */
 static weir_status announce(rank *r, int to) {
-  weir_transport *control = &((nct *)r->t)->control->base;
+  weir_transport *control = ((nct *)r->t)->control;
   const nct_word word = {NCT_MAGIC, 1, LONG};
   const weir_tag tag = {.plan = 5, .step = 2};
   const weir_send send = {to, &word, sizeof word, 0};
@@ -108,7 +108,7 @@ static weir_status cut_off_body(rank *r) {
   if (r->rank == partner(r)) return receive(r, PATIENCE_S);
   if (r->rank != 3) return WEIR_OK;
   const weir_status status = announce(r, partner(r));
-  vanish(((nct *)r->t)->control);
+  vanish((tcp *)((nct *)r->t)->control);
   return status;
 }
 
@@ -152,7 +152,7 @@ static weir_status send_late(rank *r) {
 }
 
 static weir_status through_body(rank *r) {
-  if (r->rank == 0) vanish(((nct *)r->t)->control);
+  if (r->rank == 0) vanish((tcp *)((nct *)r->t)->control);
   pthread_barrier_wait(&r->crowd->barrier);
   if (r->rank == 3) return send_late(r);
   if (r->rank != 2) return WEIR_OK;

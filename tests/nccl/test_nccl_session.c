@@ -32,6 +32,7 @@ weir_status __wrap_nct_load(const nct_library **out) {
 
 typedef struct worker {
   const char *transport, *becomes, *policy, *where;
+  const char *survives_as; /* NULL: as before */
   uint64_t machine;
   int rank;
   bool leaves; /* rank 3, and the others go on */
@@ -56,11 +57,11 @@ static weir_status step(weir_session *session, int ranks, int rank, int s) {
   return status;
 }
 
-static weir_status check_start(weir_session *session, const worker *w) {
+static weir_status check_name(weir_session *session, const char *due) {
   const char *name = NULL;
   weir_status status = weir_current_transport(session, &name);
-  if (status == WEIR_OK && strcmp(name, w->becomes) != 0)
-    status = weir_fail(WEIR_E_INTERNAL, "transport %s, not %s", name, w->becomes);
+  if (status == WEIR_OK && strcmp(name, due) != 0)
+    status = weir_fail(WEIR_E_INTERNAL, "transport %s, not %s", name, due);
   return status;
 }
 
@@ -90,12 +91,13 @@ static weir_status survive(weir_session *session) {
 }
 
 static weir_status train(weir_session *session, const worker *w) {
-  weir_status status = check_start(session, w);
+  weir_status status = check_name(session, w->becomes);
   if (status == WEIR_OK && strchr(w->becomes, '+') != NULL) status = check_links(session);
   for (int s = 0; s < STEPS && status == WEIR_OK; s++) status = step(session, RANKS, w->rank, s);
   if (!w->leaves || w->rank == RANKS - 1 || status != WEIR_OK) return status;
   status = survive(session);
-  return status == WEIR_OK ? check_start(session, w) : status;
+  return status == WEIR_OK ? check_name(session, w->survives_as ? w->survives_as : w->becomes)
+                           : status;
 }
 
 static void *work(void *argument) {
@@ -168,6 +170,20 @@ Test(nccl_session, survivors_go_on) {
                .policy = "fixed:none:1:dense-ring",
                .leaves = true},
       pairs);
+}
+
+Test(nccl_session, sums_inside_of_machines) {
+  static const uint64_t last_two[] = {5, 6, 8, 8};
+  const worker like = {.transport = "nccl+tcp",
+                       .becomes = "nccl+tcp",
+                       .policy = "fixed:none:1:dense-hier-ring+native"};
+  run(like, pairs);
+  run(like, uneven);
+  worker leaves = like;
+  leaves.leaves = true;
+  run(leaves, pairs);
+  leaves.survives_as = "tcp"; /* with a machine each, where nothing is to be summed inside */
+  run(leaves, last_two);
 }
 
 Test(nccl_session, is_called_by_what_it_turns_out_to_be) {
