@@ -154,4 +154,8 @@ bool weir_sparse_known(const weir_decision_input *in) {
   return in->nonzero > 0.0 && in->nonzero <= most;
 }
 
-bool weir_arm_late(const weir_arm *arm) { return arm->safe && arm->plan.cr < 8 / 32.0; }
+/* What gradients have not touched gets no noise from a grid. */
+bool weir_arm_late(const weir_arm *arm) {
+  const double early = weir_plan_sparse(&arm->plan) ? 8 : 16; /* bits */
+  return arm->safe && arm->plan.cr < early / 32.0;
+}

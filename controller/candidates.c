@@ -96,6 +96,7 @@ double weir_progress(uint32_t codec, double gain) {
 }
 
 double weir_plan_progress(const weir_decision_input *in, const weir_plan *plan, double gain) {
+  if (weir_plan_safe(plan) && weir_plan_sparse(plan) && !weir_sparse_known(in)) return 0.0;
   if (weir_plan_safe(plan)) return 1.0;
   if (in->policy != WEIR_POLICY_WEIR || in->risk == WEIR_RISK_BOLD)
     return weir_progress(plan->codec, gain);

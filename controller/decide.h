@@ -87,7 +87,7 @@ bool weir_plan_rounds(const weir_plan *plan);
 /* What is believed of a plan's method before it is tried, in rounds of a form; and the form. */
 const weir_belief *weir_belief_of(const weir_plan *plan, const weir_round_form *form);
 const weir_round_form *weir_round_form_of(const weir_plan *plan, weir_update_rule rule);
-/* Is it one of 4 bits, which is safe once a training has settled? */
+/* Is it one of 8 or 4 bits, which is safe once a training has settled? */
 bool weir_arm_late(const weir_arm *arm);
 /* Can the arm run here?  Is it one to choose among? */
 bool weir_arm_runs(const struct weir_decision_input *input, size_t arm);
@@ -119,7 +119,7 @@ typedef struct weir_decision_input {
   uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
   uint64_t told;    /* not 0: NCCL is told to sum by ring or tree (weir_comm_told) */
   uint32_t risk;    /* weir_risk */
-  uint32_t settled; /* not 0: the training is past its beginnings, where 4 bits can do harm */
+  uint32_t settled; /* not 0: the training is past its beginnings, where few bits can do harm */
   uint32_t open;    /* not 0: the policy's plan names no algorithm: the cheapest goes */
   double
       memory_limit;  /* bytes a plan and its room on a device may take (engine/memory.h); 0: any */

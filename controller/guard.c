@@ -32,7 +32,10 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
                    (unsigned long long)in->dwell);
   else if (!(current.progress_per_s > 0.0)) {
     d->switched = true;
-    (void)snprintf(d->why, sizeof d->why, "the plan in force has not shown that it holds the loss");
+    (void)snprintf(d->why, sizeof d->why, "%s",
+                   weir_plan_sparse(&current.plan)
+                       ? "more than half of a gradient is not zero"
+                       : "the plan in force has not shown that it holds the loss");
   } else {
     d->switched = true;
     (void)snprintf(d->why, sizeof d->why, "%.1f %% more progress/s expected", 100.0 * promised);

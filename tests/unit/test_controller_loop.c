@@ -569,7 +569,7 @@ Test(loop, buckets_that_do_worse_than_none_are_given_up) {
   static const struct {
     double factor;
     bool kept;
-  } cases[] = {{0.7, true}, {1.0, true}, {1.8, false}};
+  } cases[] = {{0.7, true}, {1.0, true}, {1.4, false}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     world w = start("weir");
     weir_plan divided = {0};

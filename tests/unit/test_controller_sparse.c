@@ -192,7 +192,9 @@ Test(sparse, more_than_when_it_was_chosen_is_a_decision_at_once) {
   step(controller, &w);
   w.nonzero[0] = 0.03;
   run(controller, &w, 2); /* its directive rides on the next step's header */
-  cr_assert(weir_plan_safe(&w.plan) && !weir_plan_sparse(&w.plan));
+  cr_assert(weir_plan_safe(&w.plan) && !weir_plan_sparse(&w.plan) && w.plan.cr >= 0.5);
+  weir_controller_said(controller, said, sizeof said);
+  cr_assert(strstr(said, "more than half of a gradient is not zero"), "%s", said);
   run(controller, &w, 300); /* what it did once it may do again */
   cr_assert(weir_plan_safe(&w.plan) && !weir_plan_sparse(&w.plan));
   run(controller, &w, 200);
