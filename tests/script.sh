@@ -4,6 +4,8 @@ weir=$1
 # shellcheck disable=SC2034
 source=$2
 work=$(mktemp -d) || exit 1
+# shellcheck source=tests/images.sh
+. "$source/tests/images.sh"
 export G_DEBUG=fatal-criticals # which GLib would say, and go on
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }

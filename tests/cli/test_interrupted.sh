@@ -7,11 +7,14 @@ set -u
 needs_images
 fail() { echo "FAILED: $*: $(tail -3 "$work/errors")"; exit 1; }
 
+# Of a model whose steps take little, and few images, which a comparison loads for each of its runs.
+few_images "$work/few" || exit 1
+sed -e 's/^model = .*/model = cnn\nchannels = 4/' -e "s|^batch = .*|batch = 8\ndata_dir = $work/few|" "$source/scenarios/demo.ini" >"$work/small.ini"
 # Long enough to be interrupted anywhere; with checkpoints it would leave them (lab.test_resume).
-sed -e 's/^steps_per_epoch = .*/steps_per_epoch = 400\ncheckpoint_steps = 0/' "$source/scenarios/demo.ini" >"$work/long.ini"
+sed -e 's/^steps_per_epoch = .*/steps_per_epoch = 400\ncheckpoint_steps = 0/' "$work/small.ini" >"$work/long.ini"
 # One run that ends, and many that do not.
 sed -e '/^\[phase/,$d' -e 's/^epochs = .*/epochs = 1/' -e '/^decay_epochs/d' \
-  -e 's/^steps_per_epoch = .*/steps_per_epoch = 3/' "$source/scenarios/demo.ini" >"$work/short.ini"
+  -e 's/^steps_per_epoch = .*/steps_per_epoch = 3/' "$work/small.ini" >"$work/short.ini"
 printf '[phase one]\nepochs = 1\nlatency_ms = 1\nbandwidth_gbps = 10\n' >>"$work/short.ini"
 
 # until REGEX FILE: or until the command has ended.

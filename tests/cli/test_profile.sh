@@ -3,19 +3,20 @@
 # shellcheck source=tests/script.sh
 . "$2/tests/script.sh"
 needs_images
-cat > "$work/s.ini" <<'INI'
+few_images "$work/few" || exit 1
+cat > "$work/s.ini" <<INI
 [scenario]
 name = profile
 workers = 2
 bandwidth_scale = 1
 [training]
 dataset = fashion-mnist
+data_dir = $work/few
 model = mlp
 batch = 16
 learning_rate = 0.05
 epochs = 1
-steps_per_epoch = 100
-train_limit = 1000
+steps_per_epoch = 84
 [phase one]
 epochs = 1-1
 latency_ms = 1
@@ -163,7 +164,7 @@ refused profile "$work/s.ini" "$work/s.ini" -o "$work/x"
 refused profile "$work/s.ini" -o "$work/a;b"
 # shellcheck disable=SC2046
 refused profile "$work/s.ini" -o "$work/x" $(yes -- '-p bf16:1:dense-ring' | head -9)
-sed 's/steps_per_epoch = 100/steps_per_epoch = 3/' "$work/s.ini" > "$work/short.ini"
+sed 's/steps_per_epoch = 84/steps_per_epoch = 3/' "$work/s.ini" > "$work/short.ini"
 refused profile "$work/short.ini" -o "$work/x" -n sim
 refused profile "$work/s.ini" -o "$work/x" -n moon
 refused profile "$work/s.ini" -o "$work/s.ini/x"

@@ -50,24 +50,62 @@ struct thread {
 std::vector<thread> threads;
 std::vector<exchange> exchanges; /* one for each lowest lane of a mask */
 barrier block_barrier;
-place scheduler;
+place launcher;
 thread *current;
 const std::function<void()> *body;
 
-/* From a thread to the scheduler. */
-[[gnu::noipa]] void leave(thread *self) {
-  if (__builtin_setjmp(self->context) == 0) {
-    go(scheduler);
+/* The turns of a block's threads: sweeps over all of them, one forwards and the next backwards. */
+struct turns {
+  unsigned size, sweep, at; /* of the sweep's threads, `at` had their turn */
+  unsigned ran;             /* of these, had something to do */
+  unsigned left;            /* of all, are not done */
+} turns;
+
+bool can_run(const thread &t) {
+  return !t.done && (t.waits == nullptr || t.waits->generation != t.generation);
+}
+
+/* What the next thread goes on with; the launcher's place when all are done. */
+place &next() {
+  while (turns.left > 0) {
+    while (turns.at < turns.size) {
+      unsigned i = turns.sweep % 2 == 0 ? turns.at : turns.size - 1 - turns.at;
+      turns.at++;
+      if (can_run(threads[i])) {
+        turns.ran++;
+        current = &threads[i];
+        current->waits = nullptr;
+        threadIdx = dim3(i, 0, 0);
+        return current->context;
+      }
+    }
+    if (turns.ran == 0) {
+      std::fprintf(stderr, "emulated kernel: %u threads of block %u wait for ever\n", turns.left,
+                   blockIdx.x);
+      std::abort();
+    }
+    turns.sweep++;
+    turns.at = turns.ran = 0;
+  }
+  return launcher;
+}
+
+/* Straight to the next, and back here: a turn through a scheduler would be two. */
+[[gnu::noipa]] void leave(place &from, place &to) {
+  if (__builtin_setjmp(from) == 0) {
+    go(to);
   }
 }
 
 /* A thread's life: to here and back when it is made, then a kernel's body each time. */
 void live() {
   thread *self = current;
+  leave(self->context, launcher);
   for (;;) {
-    leave(self);
     (*body)();
     self->done = true;
+    turns.left--;
+    leave(self->context, next());
   }
 }
 
@@ -79,24 +117,9 @@ bool arrive(barrier *b, unsigned expected) {
     b->generation++;
     return true;
   }
-  thread *self = current;
-  self->waits = b;
-  self->generation = generation;
-  leave(self);
+  current->waits = b;
+  current->generation = generation;
   return false;
-}
-
-bool can_run(const thread &t) {
-  return !t.done && (t.waits == nullptr || t.waits->generation != t.generation);
-}
-
-[[gnu::noipa]] void resume(unsigned i) {
-  current = &threads[i];
-  current->waits = nullptr;
-  threadIdx = dim3(i, 0, 0);
-  if (__builtin_setjmp(scheduler) == 0) {
-    go(current->context);
-  }
 }
 
 [[gnu::noipa]] void make_thread(thread *made) {
@@ -105,10 +128,10 @@ bool can_run(const thread &t) {
   current = made;
   getcontext(&begin);
   begin.uc_stack.ss_sp = made->stack.get();
-  begin.uc_stack.ss_size = STACK;
+  begin.uc_stack.ss_size = STACK - threads.size() % 64 * 64;
   begin.uc_link = nullptr;
   makecontext(&begin, live, 0);
-  if (__builtin_setjmp(scheduler) == 0) {
+  if (__builtin_setjmp(launcher) == 0) {
     setcontext(&begin);
   }
 }
@@ -118,33 +141,19 @@ void run_block(unsigned size) {
     threads[i].done = false;
     threads[i].waits = nullptr;
   }
-  for (unsigned sweep = 0;; sweep++) {
-    unsigned ran = 0;
-    unsigned left = 0;
-    for (unsigned i = 0; i < size; i++) {
-      unsigned turn = sweep % 2 == 0 ? i : size - 1 - i;
-      if (can_run(threads[turn])) {
-        resume(turn);
-        ran++;
-      }
-      left += !threads[turn].done;
-    }
-    if (left == 0) {
-      return;
-    }
-    if (ran == 0) {
-      std::fprintf(stderr, "emulated kernel: %u threads of block %u wait for ever\n", left,
-                   blockIdx.x);
-      std::abort();
-    }
-  }
+  turns = {size, 0, 0, 0, size};
+  leave(launcher, next());
 }
 
 }  // namespace
 
-void __syncthreads() { (void)arrive(&block_barrier, blockDim.x); }
+[[gnu::noipa]] void __syncthreads() {
+  if (!arrive(&block_barrier, blockDim.x) && __builtin_setjmp(current->context) == 0) {
+    go(next());
+  }
+}
 
-const uint64_t *weir_emulated_exchange(unsigned mask, uint64_t mine) {
+[[gnu::noipa]] const uint64_t *weir_emulated_exchange(unsigned mask, uint64_t mine) {
   unsigned lane = weir_emulated_lane();
   if ((mask >> lane & 1U) == 0) {
     std::fprintf(stderr, "emulated kernel: lane %u is not in its own mask %#x\n", lane, mask);
@@ -155,6 +164,8 @@ const uint64_t *weir_emulated_exchange(unsigned mask, uint64_t mine) {
   meet->given[lane] = mine;
   if (arrive(&meet->meet, (unsigned)__builtin_popcount(mask))) {
     std::memcpy(meet->all, meet->given, sizeof meet->all);
+  } else if (__builtin_setjmp(current->context) == 0) {
+    go(next());
   }
   return meet->all;
 }

@@ -10,7 +10,9 @@ cd "$work" || exit 1
 [ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
 fail() { echo "FAILED: $*"; exit 1; }
 
-sed 's/^epochs = 6/epochs = 2/; s/^epochs = 1-3/epochs = 1/; s/^epochs = 4-6/epochs = 2/' \
+. "$source/tests/images.sh"
+few_images few || exit 1
+sed 's/^batch/data_dir = few\nbatch/; s/^epochs = 6/epochs = 2/; s/^epochs = 1-3/epochs = 1/; s/^epochs = 4-6/epochs = 2/' \
   "$source/tests/lab/quick.ini" >quick.ini
 run() { # POLICY OUT
   "$weir" run quick.ini --network sim --policy "$1" --profile --out "$2" >log 2>&1 || fail "$1: $(cat log)"

@@ -18,7 +18,10 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # What Open MPI itself does not give back is not looked for.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 
-cat >"$folder/short.ini" <<'END'
+# shellcheck source=tests/images.sh
+. "$source/tests/images.sh"
+few_images "$folder/few" || fail "no images"
+cat >"$folder/short.ini" <<END
 [scenario]
 name = short
 workers = 4
@@ -27,6 +30,7 @@ timeout_s = 120
 
 [training]
 dataset = fashion-mnist
+data_dir = $folder/few
 model = mlp
 batch = 16
 learning_rate = 0.1

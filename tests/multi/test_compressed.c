@@ -18,7 +18,7 @@ typedef struct job {
   double cr;
   const char *layout;    /* machines, a letter a rank; NULL: each rank is one */
   weir_wire_format wire; /* HiTopKComm */
-  bool whole;            /* small whole numbers instead of normal ones */
+  bool whole;            /* small whole numbers instead of drawn ones */
   size_t n;
   float *input, *x, *error; /* size * n; for HiTopKComm error is the residual */
   unsigned char *headers;
@@ -33,7 +33,7 @@ static void draw_input(const job *j, int size) {
   for (size_t r = 0; r < (size_t)size; r++)
     for (size_t i = 0; i < j->n; i++)
       j->input[r * j->n + i] =
-          j->whole ? (float)((int)(r * 7 + i * 3) % 16 - 8) : (float)weir_rng_normal(&rng);
+          j->whole ? (float)((int)(r * 7 + i * 3) % 16 - 8) : (float)weir_rng_uniform(&rng) - 0.5F;
 }
 
 static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }

@@ -16,6 +16,7 @@ typedef struct course {
   const char *plan;
   bool buckets, star;
   float residual[RANKS][N]; /* before the step; each rank writes its own */
+  float gradient[RANKS][N]; /* of the step, likewise */
 } course;
 
 static float drawn(int rank, int step, size_t i) {
@@ -49,8 +50,8 @@ static void reference_sent(const course *c, int rank, int step, float *sent) {
   const int root = c->star ? step % RANKS : rank;
   memset(kept, 0, sizeof kept);
   for (size_t i = 0; i < N; i++) {
-    e[i] = c->residual[rank][i] + drawn(rank, step, i);
-    of_root[i] = c->residual[root][i] + drawn(root, step, i);
+    e[i] = c->residual[rank][i] + c->gradient[rank][i];
+    of_root[i] = c->residual[root][i] + c->gradient[root][i];
   }
   mark_top(of_root, 0, c->buckets ? offset[2] : N, kept);
   if (c->buckets) mark_top(of_root, offset[2], N, kept);
@@ -86,6 +87,7 @@ static weir_status run_step(weir_engine *engine, float *gradient, weir_step_info
 static void check_step(member *m, course *c, weir_engine *engine, int step, const float *gradient) {
   static _Thread_local float sum[N], sent[N], own[N];
   memset(sum, 0, sizeof sum);
+  group_barrier(m); /* all have drawn */
   for (int r = 0; r < RANKS; r++) {
     reference_sent(c, r, step, sent);
     for (size_t i = 0; i < N; i++) sum[i] += sent[i];
@@ -94,7 +96,7 @@ static void check_step(member *m, course *c, weir_engine *engine, int step, cons
   group_barrier(m); /* all have read the residuals */
   const float *residual = weir_engine_residual(engine);
   for (size_t i = 0; i < N; i++) {
-    c->residual[m->rank][i] += drawn(m->rank, step, i) - own[i];
+    c->residual[m->rank][i] += c->gradient[m->rank][i] - own[i];
     if (gradient[i] != sum[i] * (1.0f / RANKS) || residual[i] != c->residual[m->rank][i]) {
       group_fail(m->group, "%s, rank %d, step %d, element %zu: %g and residual %g, not %g and %g",
                  c->plan, m->rank, step, i, gradient[i], residual[i], sum[i] / RANKS,
@@ -113,6 +115,7 @@ static void run_rank(member *m) {
   for (int step = 0; step < STEPS && !status; step++) {
     weir_step_info info;
     for (size_t i = 0; i < N; i++) gradient[i] = drawn(m->rank, step, i);
+    memcpy(c->gradient[m->rank], gradient, sizeof gradient);
     const bool bad = step == BAD_STEP && !c->star;
     if (bad && m->rank == 1) gradient[777] = NAN;
     status = run_step(engine, gradient, &info);

@@ -16,7 +16,7 @@
 #include "session_ranks.h"
 
 #define RANKS 3
-#define N 20000
+#define N 5000
 #define STEPS 150
 #define CALLS_MAX 4000 /* trials included */
 
@@ -129,7 +129,7 @@ static void check(const record *records, const char *policy) {
   }
 }
 
-/* 80 kB dense: 2 ms and 100 MB/s first, then 1 ms and 1 MB/s. */
+/* 20 kB dense: 2 ms and 100 MB/s first, then 1 ms and 1 MB/s. */
 static void network(void *user, uint64_t step, double *latency_s, double *bandwidth) {
   (void)user;
   *latency_s = step < STEPS / 2 ? 2e-3 : 1e-3;
