@@ -35,8 +35,7 @@ static float input_at(int rank, size_t i) { return inputs[(size_t)rank * APART +
 static void draw_inputs(void) {
   inputs = malloc(DRAWN * sizeof *inputs);
   weir_rng rng = weir_rng_of(1000003);
-  for (size_t i = 0; i < DRAWN; i++)
-    inputs[i] = (float)(2 * weir_rng_uniform(&rng) - 1);
+  for (size_t i = 0; i < DRAWN; i++) inputs[i] = (float)(2 * weir_rng_uniform(&rng) - 1);
 }
 
 static void drop_inputs(void) { free(inputs); }
