@@ -61,6 +61,7 @@ static weir_status open_session(worker *w, weir_session **session) {
   options.transport = w->run->transport;
   options.virtual_network = w->run->network;
   options.active_probes = w->run->probes;
+  options.update_rule = "sgd"; /* as train() has it: few bits from the first decision on */
   const weir_state_hooks hooks = {sizeof hooks, w, rng_bytes, rng_save, rng_load};
   weir_status status = weir_session_create(session, &options);
   if (status == WEIR_OK) status = weir_register_tensor(*session, "w", N, NULL);
