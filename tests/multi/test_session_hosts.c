@@ -37,6 +37,7 @@ static weir_status train(const run *r, int rank, const char *where, outcome *out
   weir_session *session = NULL;
   weir_step_info info = {.struct_size = sizeof info};
   options.transport = "tcp";
+  options.update_rule = "sgd"; /* few bits are candidates from the first decision on */
   options.momentum_correction = r->momentum;
   options.journal_path = rank == 0 ? r->journal : NULL;
   weir_status status = session_open(&session, &options, N);
