@@ -1,8 +1,8 @@
 /* nonzero: the elements that a step's gradient has touched, and no others, on qsgd's grids.  An
- * embedding gets gradient only in the rows that a batch has seen (sparse gradients, as Parallax sends
- * them, Kim et al., 2019), and how many those are is seen from the gradient itself: no
- * ratio is asked for, and however many there are, all go.  What rounding loses of an element waits in
- * the residual until a gradient touches it again.  So every element is behind by one rounding of what
+ * embedding gets gradient only in the rows that a batch has seen (sparse gradients, as Parallax
+ * sends them, Kim et al., 2019), and how many those are is seen from the gradient itself: no ratio
+ * is asked for, and however many there are, all go.  What rounding loses of an element waits in the
+ * residual until a gradient touches it again.  So every element is behind by one rounding of what
  * was last sent of it at most, which is all that qsgd promises of it, too.
  *
  * Which elements are touched, the gradients that e was made from say (weir_codec_context_touched); or,
@@ -23,9 +23,9 @@
 
 #define UNIT 128
 #define UNIT_LOG2_MOST 31
-#define SHORT 7       /* lengths up to it are told with the gap */
-#define TENSOR_MOST 8 /* bytes of a tensor that is one run, or none */
-#define AHEAD sizeof(uint64_t[8])
+#define SHORT 7                  /* lengths up to it are told with the gap */
+#define TENSOR_MOST 8            /* bytes of a tensor that is one run, or none */
+#define LINE sizeof(uint64_t[8]) /* of memory */
 
 typedef struct counts {
   uint32_t values, list;
@@ -70,7 +70,7 @@ static bool zeros_at(const elements *x, size_t i) {
 }
 
 static size_t next_nonzero(const elements *x, size_t i) {
-  const size_t line = AHEAD / x->width;
+  const size_t line = LINE / x->width;
   while (i + line <= x->n && zeros_at(x, i)) i += line;
   while (i < x->n && zero_at(x, i)) i++;
   return i;
