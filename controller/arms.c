@@ -47,6 +47,7 @@ static const struct {
     {"qsgd:0.125:sra", SAFE, 0},
     {"qsgd:0.25:hier-sra", SAFE, 0},
     {"qsgd:0.125:hier-sra", SAFE, 0},
+    {"nonzero-bf16:0.5:ag", SAFE, 0},
     {"nonzero:0.25:ag", SAFE, 0},
     {"nonzero:0.125:ag", SAFE, 0},
     {"qsgd:0.09375:ag", METHOD, 0},
@@ -154,8 +155,4 @@ bool weir_sparse_known(const weir_decision_input *in) {
   return in->nonzero > 0.0 && in->nonzero <= most;
 }
 
-/* What gradients have not touched gets no noise from a grid. */
-bool weir_arm_late(const weir_arm *arm) {
-  const double early = weir_plan_sparse(&arm->plan) ? 8 : 16; /* bits */
-  return arm->safe && arm->plan.cr < early / 32.0;
-}
+bool weir_arm_late(const weir_arm *arm) { return arm->safe && arm->plan.cr < 16 / 32.0; }

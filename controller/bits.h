@@ -4,8 +4,8 @@
  * 128 and 1024, section 6.1).
  *
  * In the session's thread weir_bits_fed works out how samples of e err at every width in every
- * bucket, into sums under a lock.  In the controller's weir_bits_read takes their means, with which a new window begins,
- * weir_bits_assign gives widths (planner/bits.h) and merges neighbours, and weir_bits_table makes
+ * bucket, into sums under a lock.  In the controller's weir_bits_read takes their means, with which a
+ * new window begins, weir_bits_assign gives widths (planner/bits.h) and merges neighbours, and weir_bits_table makes
  * buckets of them. */
 #ifndef WEIR_CONTROLLER_BITS_H
 #define WEIR_CONTROLLER_BITS_H

@@ -13,15 +13,21 @@
  *   list        per tensor: the number of its runs and, unless that is 0, log2 of a unit that divides all
  *               places, and the runs: gap * 8 + min(length - 1, 7), and length - 8 where that is 7, in
  *               units, the gap from the end of the run before
- *   values      qsgd's units of 128 values, one after the other
+ *   values      qsgd's units of 128 values, one after the other; or, of 16 bits, bfloat16
  *
  * Numbers of the list are in base 128, the lowest digits first, 128 added to all but the last.  A
- * tensor whose list would cost more than the zeros it saves is one run. */
+ * tensor whose list would cost more than the zeros it saves is one run.
+ *
+ * nonzero-bf16 writes the same messages with values of 16 bits: a grid's step is noise to what is far
+ * smaller than the others of its unit, which bfloat16 is not. */
+#include <math.h>
+
 #include "base/base.h"
 #include "kernels/encoder.h"
 #include "kernels/half.h"
 
 #define UNIT 128
+#define HALF 16 /* bits of a value that is a bfloat16 */
 #define UNIT_LOG2_MOST 31
 #define SHORT 7                  /* lengths up to it are told with the gap */
 #define TENSOR_MOST 8            /* bytes of a tensor that is one run, or none */
@@ -140,6 +146,7 @@ static uint8_t *put_runs(uint8_t *to, const elements *x, const shape *s, size_t 
 
 /* Bytes that so many values take, to a unit. */
 static size_t values_cost(size_t values, unsigned bits) {
+  if (bits == HALF) return values * sizeof(uint16_t);
   return values * (2 * sizeof(float) + weir_codes_bytes(UNIT, bits)) / UNIT;
 }
 
@@ -227,6 +234,31 @@ static size_t some(walk *w, size_t most, size_t *at) {
   return count;
 }
 
+static uint8_t *put_halves(const float *value, size_t count, uint8_t *to) {
+  uint16_t half[WEIR_PIECE];
+  weir_bf16_encode(value, count, half, NULL);
+  memcpy(to, half, count * sizeof *half);
+  return to + count * sizeof *half;
+}
+
+static const uint8_t *take_halves(const uint8_t *from, size_t count, float *value) {
+  uint16_t half[UNIT];
+  memcpy(half, from, count * sizeof *half);
+  weir_bf16_decode(half, count, value);
+  return from + count * sizeof *half;
+}
+
+static const uint8_t *take_unit(const weir_unit_format *format, const uint8_t *from, size_t count,
+                                float *value) {
+  const size_t head = format->scales * sizeof(float);
+  float scale[WEIR_SCALES_MAX] = {0};
+  uint8_t code[UNIT];
+  memcpy(scale, from, head);
+  weir_cpu()->unpack(from + head, (count + 7) / 8, format->head.bits, code);
+  format->decode(&format->head, scale, code, count, value, false);
+  return from + head + weir_codes_bytes(count, format->head.bits);
+}
+
 static uint8_t *put_values(const weir_unit_format *format, const float *e, walk *w, size_t values,
                            uint64_t seed, uint8_t *to) {
   const size_t head = format->scales * sizeof(float), bits = format->head.bits;
@@ -237,6 +269,10 @@ static uint8_t *put_values(const weir_unit_format *format, const float *e, walk 
     for (size_t i = 0, at = 0, part; i < count; i += part) {
       part = some(w, count - i, &at);
       memcpy(value + i, e + at, part * sizeof *value);
+    }
+    if (bits == HALF) {
+      to = put_halves(value, count, to);
+      continue;
     }
     const size_t units = count / UNIT, rest = count % UNIT;
     format->encode_units(format, value, units, seed, number, to);
@@ -258,43 +294,43 @@ static void apply(const float *value, size_t count, float *to, weir_decoding how
   for (size_t i = 0; i < count && how == WEIR_DECODE_SUBTRACT; i++) to[i] -= value[i];
 }
 
+/* The list has been found good; but a sender that shares memory may have changed it since. */
 static void take_values(const weir_unit_format *format, const uint8_t *from, walk *w, size_t values,
                         float *to, weir_decoding how) {
-  const size_t head = format->scales * sizeof(float);
   for (size_t done = 0, count; done < values; done += count) {
-    float scale[WEIR_SCALES_MAX] = {0}, value[UNIT];
-    uint8_t code[UNIT];
+    float value[UNIT];
     count = values - done < UNIT ? values - done : UNIT;
-    memcpy(scale, from, head);
-    weir_cpu()->unpack(from + head, (count + 7) / 8, format->head.bits, code);
-    format->decode(&format->head, scale, code, count, value, false);
+    from = format->head.bits == HALF ? take_halves(from, count, value)
+                                     : take_unit(format, from, count, value);
     for (size_t i = 0, at = 0, part; i < count; i += part) {
       part = some(w, count - i, &at);
+      if (part == 0) return;
       apply(value + i, part, to + at, how);
     }
-    from += head + weir_codes_bytes(count, format->head.bits);
   }
 }
 
 /* --- the row ---------------------------------------------------------------------------------- */
 
-/* Of 0 bits where the ratio is none of its. */
-static weir_unit_format format_of(double cr) {
-  const double bits = cr * 32.0;
-  const bool whole = bits >= 2.0 && bits <= 8.0 && bits == (double)(unsigned)bits;
-  weir_unit_format format = weir_qsgd_format(whole ? (unsigned)bits : 0, UNIT);
+static weir_unit_format format_of(unsigned bits) {
+  weir_unit_format format = weir_qsgd_format(bits, UNIT);
   format.head.codec = WEIR_CODEC_NONZERO;
   return format;
 }
 
+static bool good_bits(double bits) {
+  return (bits >= 2.0 && bits <= 8.0 && bits == (double)(unsigned)bits) || bits == HALF;
+}
+
 static size_t values_bytes(const weir_unit_format *format, size_t values) {
   const size_t offset[2] = {0, values};
+  if (format->head.bits == HALF) return values * sizeof(uint16_t);
   return weir_units_bound(format, &(weir_layout){1, offset}) - sizeof(weir_encoded);
 }
 
 /* Rounding down to a byte in values_cost, and up to a unit at the end. */
 static size_t bound(const weir_layout *layout, double cr) {
-  const weir_unit_format format = format_of(cr);
+  const weir_unit_format format = format_of((unsigned)(cr * 32.0));
   return sizeof(weir_encoded) + sizeof(counts) + (TENSOR_MOST + 1) * layout->tensors +
          values_bytes(&format, layout->offset[layout->tensors]) + 2 * sizeof(float) +
          format.head.bits;
@@ -302,10 +338,10 @@ static size_t bound(const weir_layout *layout, double cr) {
 
 static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
                           double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  const weir_unit_format format = format_of(cr);
+  const weir_unit_format format = format_of((unsigned)(cr * 32.0));
   *bytes = 0;
-  if (format.head.bits == 0)
-    return weir_fail(WEIR_E_INVALID, "nonzero takes 2 to 8 bits, not %g", cr * 32.0);
+  if (!good_bits(cr * 32.0))
+    return weir_fail(WEIR_E_INVALID, "nonzero takes 2 to 8 bits, or 16, not %g", cr * 32.0);
   const weir_status status = weir_encoded_begin(&format.head, layout->offset[layout->tensors],
                                                 bound(layout, cr), out, capacity);
   if (status != WEIR_OK) return status;
@@ -327,6 +363,20 @@ static bool good_list(reader r, size_t values) {
   size_t named = 0;
   while (next_run(&r)) named += r.length;
   return !r.bad && r.at == r.end && named == values;
+}
+
+static bool good_halves(const uint8_t *from, size_t values, double *peak) {
+  *peak = 0.0;
+  for (size_t done = 0, count; done < values; done += count) {
+    float value[UNIT];
+    count = values - done < UNIT ? values - done : UNIT;
+    from = take_halves(from, count, value);
+    for (size_t i = 0; i < count; i++) {
+      if (!isfinite(value[i])) return false;
+      *peak = fmax(*peak, fabs((double)value[i]));
+    }
+  }
+  return true;
 }
 
 static bool good_scales(const weir_unit_format *format, const uint8_t *from, size_t values,
@@ -352,12 +402,12 @@ static weir_status open_message(const void *message, size_t bytes, const weir_la
   const size_t n = layout->offset[layout->tensors];
   const weir_status status = weir_encoded_open(WEIR_CODEC_NONZERO, message, bytes, n, &head);
   if (status != WEIR_OK) return status;
-  if (head.bits < 2 || head.bits > 8 || head.unit != UNIT || head.mode != 0)
+  if (!good_bits(head.bits) || head.unit != UNIT || head.mode != 0)
     return weir_encoded_malformed(WEIR_CODEC_NONZERO, "unknown bits, bucket or mode");
   if (bytes < sizeof head + sizeof *count)
     return weir_encoded_malformed(WEIR_CODEC_NONZERO, "shorter than its counts");
   memcpy(count, (const uint8_t *)message + sizeof head, sizeof *count);
-  *format = format_of(head.bits / 32.0);
+  *format = format_of(head.bits);
   const size_t left = bytes - sizeof head - sizeof *count;
   if (count->values > n || count->list > left ||
       left - count->list != values_bytes(format, count->values))
@@ -366,9 +416,9 @@ static weir_status open_message(const void *message, size_t bytes, const weir_la
   if (!good_list(r, count->values))
     return weir_encoded_malformed(WEIR_CODEC_NONZERO,
                                   "runs beyond a tensor, or of too many values");
-  return good_scales(format, r.end, count->values, peak)
-             ? WEIR_OK
-             : weir_encoded_malformed(WEIR_CODEC_NONZERO, "a scale out of range");
+  const bool good = head.bits == HALF ? good_halves(r.end, count->values, peak)
+                                      : good_scales(format, r.end, count->values, peak);
+  return good ? WEIR_OK : weir_encoded_malformed(WEIR_CODEC_NONZERO, "a scale out of range");
 }
 
 static weir_status decode(weir_codec_context *context, const void *message, size_t bytes,
@@ -394,7 +444,7 @@ static weir_status check(const void *message, size_t bytes, const weir_layout *l
 
 double weir_nonzero_share(double nonzero, double runs, double cr) {
   static const double run = 1.5; /* bytes */
-  const double unit = 2 * sizeof(float) + 4.0 * UNIT * cr;
+  const double grid = cr * 32.0 == HALF ? 0 : 2 * sizeof(float), unit = grid + 4.0 * UNIT * cr;
   const double share = nonzero + runs * run * UNIT / unit;
   return share < 1.0 ? share : 1.0;
 }
@@ -406,6 +456,23 @@ const weir_codec weir_codec_nonzero = {
     .description = "qsgd of the elements whose gradient is not zero, as runs of such",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER),
     .bits = {2, 8},
+    .by_tensor = true,
+    .touched = true,
+    .kept = weir_none_kept,
+    .bound = bound,
+    .encode = encode,
+    .decode = decode,
+    .check = check,
+    .prior = {5e-6, 0.3e-9, 0.1e-9, 0},
+};
+
+const weir_codec weir_codec_nonzero_bf16 = {
+    .id = WEIR_CODEC_NONZERO_BF16,
+    .name = "nonzero-bf16",
+    .unbiased = true,
+    .description = "bfloat16 of the elements whose gradient is not zero, as runs of such",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER),
+    .bits = {HALF, HALF},
     .by_tensor = true,
     .touched = true,
     .kept = weir_none_kept,

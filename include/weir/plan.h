@@ -58,7 +58,8 @@ typedef enum weir_codec_id {
   WEIR_CODEC_QSGD_L2_NEAREST = 18, /* "qsgd-l2-nearest": b = 4..8 */
   /* An encoder of what a step has touched. */
   WEIR_CODEC_NONZERO = 19, /* "nonzero": qsgd of the elements whose gradient is not 0; b = 2..8 */
-  WEIR_CODEC_COUNT = 20
+  WEIR_CODEC_NONZERO_BF16 = 20, /* "nonzero-bf16": the same in bfloat16, cr 0.5 */
+  WEIR_CODEC_COUNT = 21
 } weir_codec_id;
 
 /* The largest rank of powersgd. */
@@ -165,8 +166,8 @@ const char *weir_wire_name(uint32_t wire);
  * for example "dense-ring", "ag", "art-hier-tree".  "sra", "hier-sra", "native", "native-ring" and
  * "native-tree" stand for compressed-sra, compressed-hier-sra, dense-native and so on.  OTHER is
  * what goes on inside of machines (ring, pairwise, or native: NCCL's all-reduce sums there), where it
- * is not the usual, or "chain" or "direct" for a list's broadcast.  Of a path, "path=TASKS": tasks separated by dots, c compress, d
- * decompress and add up, ar all-reduce, ag all-gather, rs reduce-scatter, r reduce, b broadcast,
+ * is not the usual, or "chain" or "direct" for a list's broadcast.  Of a path, "path=TASKS": tasks
+ * separated by dots, c compress, d decompress and add up, ar all-reduce, ag all-gather, rs reduce-scatter, r reduce, b broadcast,
  * a2a all-to-all, g gather; one or two communications are among all ranks, three or four inside of
  * machines first and last and between machines meanwhile; a second one pairs with its first (rs,
  * a2a with ag; r, g with b). */

@@ -58,8 +58,8 @@ typedef struct weir_options {
    * its network, else mixed); "mpi" (ranks of an MPI job); "shm+mpi" (mpi, but memory between ranks
    * that share a host, where they can); "nccl" (ranks with a CUDA device each); "nccl+tcp" (nccl
    * between ranks that share a host, tcp between hosts); "nccl+mpi" (the same of an MPI job, mpi
-   * between hosts); "shm+nccl" (nccl, but memory between ranks
-   * that share a host, where they can); "inproc" (threads of one process). */
+   * between hosts); "shm+nccl" (nccl, but memory between ranks that share a host, where they can);
+   * "inproc" (threads of one process). */
   const char *transport;
   /* Where ranks meet.  shm, inproc: a name of the group; of an MPI job: not used; else "HOST:PORT" at
    * which rank 0 listens. */
@@ -426,10 +426,11 @@ weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now)
  * WEIR_E_UNSUPPORTED: nobody may join. */
 weir_status weir_addresses(const weir_session *session, char *text, size_t room);
 
-/* What carries the messages: "tcp", "mixed", "shm", "mpi", "shm+mpi", "nccl", "nccl+tcp", "nccl+mpi", "shm+nccl" or
- * "inproc"; with transport "auto" or one of two kinds, what it turned out to be: "tcp", "mpi" or
- * "nccl" where no two ranks share memory; for "nccl+tcp" and "nccl+mpi" "tcp" and "mpi" where no two share a host, and "nccl"
- * where all do.  A group of one is always "inproc", unless others may join.  *name is the library's: do not free it.
+/* What carries the messages: "tcp", "mixed", "shm", "mpi", "shm+mpi", "nccl", "nccl+tcp",
+ * "nccl+mpi", "shm+nccl" or "inproc"; with transport "auto" or one of two kinds, what it turned out to be: "tcp", "mpi" or
+ * "nccl" where no two ranks share memory; for "nccl+tcp" and "nccl+mpi" "tcp" and "mpi" where no two
+ * share a host, and "nccl" where all do.  A group of one is always "inproc", unless others may join.
+ * *name is the library's: do not free it.
  * WEIR_E_STATE before weir_session_start. */
 weir_status weir_current_transport(const weir_session *session, const char **name);
 

@@ -21,9 +21,9 @@ column() { # name
 
 for risk in measured safe; do
   trained sparse $risk
-  # The first plan until its decision is in force, which then sends a twentieth of what that did.
+  # The first plan until its decision is in force, which then sends less than an eighth of what that did.
   plans=$(column plan | uniq | tr '\n' ' ')
-  [[ $plans =~ ^bf16:1:dense-ring\ nonzero:0\.25:ag(-direct)?\ $ ]] || fail "$risk: plans $plans"
+  [[ $plans =~ ^bf16:1:dense-ring\ nonzero-bf16:0\.5:ag(-direct)?\ $ ]] || fail "$risk: plans $plans"
   column wire_bytes | awk 'NR == 1 { whole = $1 } { last = $1 } END { exit !(last > 0 && last < whole / 8) }' ||
     fail "$risk: $(column wire_bytes | tr '\n' ' ')"
   expect 0 'is not zero, and no more is sent' "$weir" explain "$work/run"

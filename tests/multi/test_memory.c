@@ -353,6 +353,7 @@ static const arm arms[] = {
     {"fixed:qsgd:0.25:ag", VECTORS},
     {"fixed:nonzero:0.125:ag", VECTORS},
     {"fixed:nonzero:0.25:ag", MOMENTUM},
+    {"fixed:nonzero-bf16:0.5:ag", VECTORS},
     {"fixed:fp16:0.5:ag", VECTORS},
     {"fixed:onebit:0.03125:ag", VECTORS},
     {"fixed:qsgd:0.125:sra", VECTORS},

@@ -9,6 +9,7 @@
 enum { MOST = 20000, HEAD = 16, COUNTS = 8 };
 
 static const weir_codec *row(void) { return weir_codec_find(WEIR_CODEC_NONZERO); }
+static const weir_codec *halves(void) { return weir_codec_find(WEIR_CODEC_NONZERO_BF16); }
 
 static size_t encode(weir_codec_context *context, const float *e, const weir_layout *layout,
                      unsigned bits, uint8_t *out) {
@@ -82,7 +83,7 @@ Test(nonzero, what_is_touched_goes_and_in_no_more_than_was_said) {
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
     for (int told = 0; told < 3; told++) /* by e, by fp32, by halves */
-      for (unsigned bits = 2; bits <= 8; bits += 2) {
+      for (unsigned bits = 2; bits <= 16; bits += bits < 8 ? 2 : 8) {
         const size_t n = 1 + weir_rng_below(&rng, MOST), third = weir_rng_below(&rng, n + 1);
         const size_t offset[] = {0, third, third, n};
         const weir_layout layout = {3, offset};
@@ -98,7 +99,8 @@ Test(nonzero, what_is_touched_goes_and_in_no_more_than_was_said) {
         weir_codec_context_touched(context, told ? at : NULL, types);
         const size_t bytes = encode(context, e, &layout, bits, message);
         cr_assert_eq(row()->decode(NULL, message, bytes, &layout, got, WEIR_DECODE_STORE), WEIR_OK);
-        const float step = 12.0F / (float)((1u << bits) - 1); /* normal numbers, six about 20 */
+        /* Normal numbers, six about 20; of bfloat16 half a unit in the last place of 32. */
+        const float step = bits == 16 ? 0.0626F : 12.0F / (float)((1u << bits) - 1);
         uint32_t count[2];
         size_t touched = 0;
         memcpy(count, message + HEAD, sizeof count);
@@ -121,7 +123,8 @@ Test(nonzero, rows_take_what_the_model_says) {
   const size_t offset[] = {0, MOST};
   const weir_layout layout = {1, offset};
   weir_rng rng = weir_rng_of(4);
-  for (unsigned bits = 4; bits <= 8; bits += 4) {
+  for (unsigned bits = 4; bits <= 16; bits *= 2) {
+    const double grid = bits == 16 ? 0 : 8.0 / 128;
     size_t rows = 0;
     memset(e, 0, sizeof e);
     for (size_t r = 0; r < MOST / 16; r++) {
@@ -130,7 +133,7 @@ Test(nonzero, rows_take_what_the_model_says) {
       for (size_t i = 0; i < 16; i++) e[16 * r + i] = 1.0F + (float)weir_rng_uniform(&rng);
     }
     const double bytes = (double)encode(NULL, e, &layout, bits, message);
-    const double least = HEAD + COUNTS + 2 + 16.0 * (double)rows * (bits / 8.0 + 8.0 / 128);
+    const double least = HEAD + COUNTS + 2 + 16.0 * (double)rows * (bits / 8.0 + grid);
     cr_assert(bytes >= least + (double)rows && bytes <= least + 2.0 * (double)rows + 8, "%g",
               bytes);
     const double share = 16.0 * (double)rows / MOST;
@@ -221,4 +224,29 @@ Test(nonzero, other_widths_and_short_rooms_are_refused) {
   const size_t bound = row()->bound(&layout, 0.25);
   cr_assert_eq(row()->encode(NULL, e, &layout, 0.25, 1, message, bound - 1, &bytes),
                WEIR_E_CAPACITY);
+}
+
+/* One run of three: the upper halves of their floats, and those of an infinity and of a NaN. */
+Test(nonzero, halves_by_hand_and_spoilt) {
+  const size_t offset[] = {0, 64};
+  const weir_layout layout = {1, offset};
+  float e[64] = {0}, got[64];
+  uint8_t message[256];
+  double peak = 0;
+  size_t bytes = 0;
+  e[5] = 1.0F, e[6] = -2.0F, e[7] = 1.00390625F; /* between 0x3f80 and 0x3f81: to the even one */
+  cr_assert_eq(halves()->encode(NULL, e, &layout, 0.5, 1, message, sizeof message, &bytes),
+               WEIR_OK);
+  static const uint8_t body[] = {1, 0, 5 << 3 | 2, 0x80, 0x3f, 0x00, 0xc0, 0x80, 0x3f};
+  cr_assert_eq(bytes, HEAD + COUNTS + sizeof body);
+  cr_assert_eq(memcmp(message + HEAD + COUNTS, body, sizeof body), 0);
+  cr_assert_eq(halves()->check(message, bytes, &layout, &peak), WEIR_OK);
+  cr_assert_eq(peak, 2.0);
+  cr_assert_eq(halves()->decode(NULL, message, bytes, &layout, got, WEIR_DECODE_STORE), WEIR_OK);
+  for (size_t i = 0; i < 64; i++)
+    cr_assert_eq(got[i], i == 5 || i == 7 ? 1.0F : i == 6 ? -2.0F : 0.0F);
+  message[bytes - 1] = 0x7f, message[bytes - 2] = 0x80;
+  refused(message, bytes, &layout, "a scale out of range");
+  message[bytes - 2] = 0xc0;
+  refused(message, bytes, &layout, "a scale out of range");
 }
