@@ -234,8 +234,10 @@ static size_t some(walk *w, size_t most, size_t *at) {
   return count;
 }
 
-static uint8_t *put_halves(const float *value, size_t count, uint8_t *to) {
+/* What lies beyond a grid's reach saturates here, too, and stays in the residual. */
+static uint8_t *put_halves(float *value, size_t count, uint8_t *to) {
   uint16_t half[WEIR_PIECE];
+  for (size_t i = 0; i < count; i++) value[i] = weir_grid_limit((double)value[i]);
   weir_bf16_encode(value, count, half, NULL);
   memcpy(to, half, count * sizeof *half);
   return to + count * sizeof *half;
