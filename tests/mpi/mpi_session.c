@@ -1,7 +1,6 @@
-/* mpirun -n 4 mpi_session TRANSPORT: a session over mpi, shm+mpi or, on two machines, nccl+mpi.  Prints "rank R: ok", or what is wrong and exits
- * with 1. After a rank has left, the others are told which; going on without it takes more than
- * this MPI has, and is refused. */
-
+/* mpirun -n 4 mpi_session TRANSPORT: a session over mpi, shm+mpi or, on two machines, nccl+mpi.
+ * Prints "rank R: ok", or what is wrong and exits with 1. After a rank has left, the others are told
+ * which; going on without it takes more than this MPI has, and is refused. */
 #include "mpi_check.h"
 
 int main(int argc, char **argv) {
@@ -38,7 +37,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 50; i++) g[i] = (float)(launch.rank + i);
     CHECK(weir_submit(session, 0, g) == WEIR_OK, "step %d", step);
     const weir_status status = weir_step_end(session, NULL);
-    if (step == 1) {
+    /* Who is still in the first step when rank 1, which has all of it, leaves may lose that one. */
+    if (step == 1 || (status != WEIR_OK && launch.rank != 1)) {
       CHECK(status == WEIR_E_PEER || status == WEIR_E_TIMEOUT, "status %d", (int)status);
       CHECK(said("rank 1"), "who");
       break;
@@ -57,6 +57,8 @@ int main(int argc, char **argv) {
   weir_session_free(session);
   printf("rank %d: ok\n", launch.rank);
   (void)fflush(stdout);
-  (void)sleep(2); /* mpirun ends the others once a rank has ended without MPI_Finalize */
+  /* mpirun ends the others once a rank has ended without MPI_Finalize: longer than the time-out
+   * after which the last of them has found out. */
+  (void)sleep(10);
   return 0;
 }
