@@ -28,7 +28,7 @@ typedef struct box {
 } box;
 
 typedef struct shared {
-  atomic_int joined;
+  atomic_int joined, gone;
   box box[RANKS][RANKS]; /* from, to */
   /* Of pieces of sums: how many a rank has brought its part to, and has the total of. */
   atomic_size_t brought[RANKS], taken[RANKS];
@@ -53,6 +53,7 @@ typedef struct message {
 static message group[64];
 static size_t grouped;
 static struct ncclComm *group_of;
+static bool stuck; /* in a sum that a rank will not take part in: the stream is never done */
 
 static double now_s(void) {
   struct timespec t;
@@ -92,6 +93,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
       .with = at, .rank = rank, .size = ranks, .tuner = mock_open_tuner(NULL, ranks)};
   if (atomic_fetch_add(&comm->with->joined, 1) == ranks - 1) (void)shm_unlink(id.internal);
   *out = comm;
+  stuck = false;
   return ncclInProgress;
 }
 
@@ -105,6 +107,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   grouped = 0;
+  stuck = false;
+  (void)atomic_fetch_add(&comm->with->gone, 1);
   mock_close_tuner(&comm->tuner);
   (void)munmap(comm->with, sizeof(shared));
   free(comm);
@@ -176,12 +180,14 @@ static bool move_all(void) {
   return !more;
 }
 
-/* Until all have counted so far. */
+/* Until all have counted so far.  Who waits for a rank that has left waits for ever with NCCL, but not
+ * in the call. */
 static bool all_reach(const struct ncclComm *comm, const atomic_size_t *counts, size_t to) {
   const double until_s = now_s() + PATIENCE_S;
   for (int r = 0; r < comm->size; r++)
     while (atomic_load(&counts[r]) < to) {
-      if (now_s() > until_s) return false;
+      if (atomic_load(&comm->with->gone) > 0 && atomic_load(&counts[r]) < to) stuck = true;
+      if (stuck || now_s() > until_s) return false;
       (void)sched_yield();
     }
   return true;
@@ -229,7 +235,7 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
     result = sum_piece(comm, (const float *)from + at, (float *)to + at,
                        count - at < ROOM ? count - at : ROOM, algorithm);
   tell(comm->rank, algorithm);
-  return result;
+  return stuck ? ncclSuccess : result;
 }
 
 /* --- CUDA --------------------------------------------------------------------------------------- */
@@ -274,7 +280,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   (void)stream;
-  return move_all() ? cudaSuccess : cudaErrorNotReady;
+  return move_all() && !stuck ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind way,
                             cudaStream_t stream) {
