@@ -27,6 +27,9 @@ static const uint64_t follow_steps = 32;
 static const uint64_t last_least = 48, last_share = 20;
 /* Where it is not known which steps are the last, a method may be behind by so much of the loss. */
 static const double most_debt = 0.01;
+/* Where its length is not known, a training is taken to be no shorter than this: else a method that is
+ * fast enough to pay for its trial within a few steps would wait until a training is half over. */
+static const uint64_t shortest = 1000;
 /* And where it is known, by so much: what is further behind has left the way. */
 static const double most_debt_ever = 0.25;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
@@ -153,13 +156,14 @@ static uint64_t left_for_methods(const weir_rounds *r, uint64_t step) {
   return r->steps > step + last ? r->steps - step - last : 0;
 }
 
-/* Of the time so far or, where the training's length is known, of all of it, the rest taken by the
- * faster of both plans: it may be the one in force then. */
+/* Of all of the training's time, as far as its length is known, the rest taken by the faster of both
+ * plans: it may be the one in force then. */
 static bool affordable(const weir_loop *loop, uint64_t step, const weir_round_form *form,
                        double step_s) {
   const weir_rounds *r = &loop->rounds;
+  const uint64_t steps = r->steps > 0 ? r->steps : shortest;
   const double left =
-      r->steps > step ? (double)(r->steps - step) * fmin(loop->learnt.step_s, step_s) : 0.0;
+      steps > step ? (double)(steps - step) * fmin(loop->learnt.step_s, step_s) : 0.0;
   return r->spent_s + (double)form->steps * step_s <= r->budget * (r->elapsed_s + left);
 }
 

@@ -92,9 +92,9 @@ typedef struct weir_options {
    * 0.04.  They need weir_report_loss, and a trainer that comes back to where it was
    * (weir_register_state, weir_register_hooks). */
   double trial_budget;
-  /* Steps that the training will take, as far as is known; default 0: unknown.  The budget is then
-   * a share of all of its time, rather than of the time so far, and nothing is tried that could not
-   * be earned back. */
+  /* Steps that the training will take, as far as is known; default 0: unknown.  Where they are known
+   * the budget is a share of all of their time, and nothing is tried that could not be earned back;
+   * else a share of the time so far, and of that of 1000 steps at the least. */
   uint64_t steps;
   uint64_t seed; /* of everything random, default 1 */
   /* In [0, 1), default 0: none.  Otherwise the momentum of SGD is kept here, before compression,

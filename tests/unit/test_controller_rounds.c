@@ -398,6 +398,24 @@ Test(rounds, under_sgd_a_short_training_tries_early) {
   cr_assert(weir_plan_safe(&w.plan)); /* the last steps */
 }
 
+/* Nor does it wait where nobody knows its length: of the time of 1000 steps a round is a small part.  Where
+ * nothing holds, that part of them is all it costs. */
+Test(rounds, a_training_of_unknown_length_tries_early) {
+  static const double owed[] = {0.005, 0.05};
+  for (size_t i = 0; i < 2; i++) {
+    world w = good;
+    w.update_rule = "sgd";
+    w.owes = owed[i];
+    weir_controller *controller = create(&w, "measured", 0);
+    while (!w.trial && w.step < 1000) step(controller, &w);
+    cr_assert_leq(w.step, 50u, "%d", (int)w.step);
+    while (w.step < 1000) step(controller, &w);
+    weir_controller_free(controller);
+    cr_assert_eq(w.unsafe_steps > 700, i == 0, "%d steps", (int)w.unsafe_steps);
+    cr_assert_leq(w.trial_seconds, 0.04 * w.seconds, "%g", w.trial_seconds / w.seconds);
+  }
+}
+
 /* 5 % of the loss, as low rank owes on trainings that end 1 % and more above fp32 under it. */
 Test(rounds, under_sgd_what_falls_behind_never_comes_into_force) {
   world w = good;
