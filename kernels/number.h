@@ -21,11 +21,13 @@
 /* Bits of +Inf; finite magnitudes are below. */
 #define WEIR_INF_BITS UINT32_C(0x7f800000)
 
-WEIR_NUMBER uint32_t weir_magnitude(float x) {
+WEIR_NUMBER uint32_t weir_bits_of(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
-  return bits & UINT32_C(0x7fffffff);
+  return bits;
 }
+
+WEIR_NUMBER uint32_t weir_magnitude(float x) { return weir_bits_of(x) & UINT32_C(0x7fffffff); }
 
 WEIR_NUMBER float weir_float_of(uint32_t bits) {
   float x;

@@ -59,7 +59,9 @@ typedef enum weir_codec_id {
   /* An encoder of what a step has touched. */
   WEIR_CODEC_NONZERO = 19, /* "nonzero": qsgd of the elements whose gradient is not 0; b = 2..8 */
   WEIR_CODEC_NONZERO_BF16 = 20, /* "nonzero-bf16": the same in bfloat16, cr 0.5 */
-  WEIR_CODEC_COUNT = 21
+  /* An encoder whose errors are in proportion to the elements. */
+  WEIR_CODEC_MINIFLOAT = 21, /* "minifloat": floats of 4 bits of exponent; cr b/32, b = 5..8 */
+  WEIR_CODEC_COUNT = 22
 } weir_codec_id;
 
 /* The largest rank of powersgd. */

@@ -127,6 +127,14 @@ typedef struct weir_cpu_ops {
   /* A code above grid.top counts as top. */
   void (*dequantize)(const uint8_t *code, size_t n, weir_grid grid, float *to);
   void (*dequantize_add)(const uint8_t *code, size_t n, weir_grid grid, float *to);
+  /* Codes of minifloat (kernels/minifloat.c) with so many bits of mantissa, of elements that are at most 1
+   * in magnitude times `inverse`; element i draws from weir_mix32(key + i).  And values back, times scale; codes
+   * above that of 1 count as it. */
+  void (*draw_minifloats)(const float *x, size_t n, float inverse, unsigned mantissa, uint32_t key,
+                          uint8_t *code);
+  void (*read_minifloats)(const uint8_t *code, size_t n, float scale, unsigned mantissa, float *to);
+  void (*read_minifloats_add)(const uint8_t *code, size_t n, float scale, unsigned mantissa,
+                              float *to);
   void (*signs)(const float *x, size_t n, uint8_t *code);
   /* max(x, 0) and min(x, 0); none of the three may overlap. */
   void (*halves)(const float *x, size_t n, float *restrict plus, float *restrict minus);

@@ -175,7 +175,8 @@ static const char *const group_arms[] = {
     /* Low rank: the number is the rank. */
     "powersgd:1:dense-ring", "powersgd:3:dense-tree",
     /* Again encoders. */
-    "nonzero:0.125:ag", "nonzero:0.25:ag", "nonzero-bf16:0.5:ag"};
+    "nonzero:0.125:ag", "nonzero:0.25:ag", "nonzero-bf16:0.5:ag", "minifloat:0.25:ag",
+    "minifloat:0.15625:sra", "minifloat:0.1875:hier-sra"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {

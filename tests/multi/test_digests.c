@@ -138,7 +138,7 @@ typedef struct course {
 
 /* Whatever the codec is, one of these ratios is legal: most of them for selections, 1 for dense
  * codecs, bits an element / 32 for encoders, rank / 64 for low rank. */
-static const double usual[] = {0.125, 0.0625, 0.03125, 0.5, 1, 0};
+static const double usual[] = {0.125, 0.0625, 0.03125, 0.5, 1, 0.25, 0};
 static const double fewer[] = {0.01, 0.25, 0.0625, 0.03125, 0.5, 1, 0};
 static const double more[] = {0.4, 0.21875, 0.0625, 0.03125, 0.5, 1, 0};
 
@@ -191,6 +191,10 @@ static size_t legal_plans(weir_plan *plan) {
         count += with_ratio(&plan[count], usual);
       }
   } while (weir_collective_next(&next));
+  bool seen[WEIR_CODEC_COUNT] = {false};
+  for (size_t p = 0; p < count; p++) seen[plan[p].codec] = true;
+  for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++)
+    cr_assert(seen[id], "no ratio here is one of %s", weir_codec_name(id));
   for (size_t i = 0; i < sizeof named_plans / sizeof *named_plans && count < PLANS_MAX; i++)
     plan[count++] = planned(named_plans[i]);
   return count;

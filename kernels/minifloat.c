@@ -1,0 +1,131 @@
+/* minifloat: every element as a float of 5 to 8 bits: sign, 4 of exponent and up to 3 of mantissa, in units of its
+ * bucket's largest magnitude, which is 1 and stays what it is.
+ *
+ *   code e, f     e > 0: 2^(e - 15) (1 + f / 2^m);  e = 0: 2^-14 f / 2^m
+ *
+ * An element goes to one of the two values beside it, to the larger with the probability of its distance from the
+ * other, so that its expectation is the element.  Unlike on qsgd's grids, where what is far smaller than the
+ * rest of its bucket is little but noise, the error is in proportion to the element: its mean square is at
+ * most 1/8 of the element's with 5 bits, which are powers of two ("Natural compression for distributed
+ * deep learning", Horvath et al. 2019, theorem 1), and 4^-m / (4 + 4 2^-m) with m of mantissa (1/24, 1/80, 1/288),
+ * down to 2^-14 of the bucket's largest.  So an optimizer that normalises (Adam) sees of every weight what it would see
+ * anyway, and the codec holds the loss from the first step on (docs/internals/progress.md).  8 bits are E4M3
+ * of "FP8 formats for deep learning" (Micikevicius et al. 2022), section 3, but for codes above 1. */
+#include <math.h>
+
+#include "base/base.h"
+#include "kernels/encoder.h"
+
+#define BUCKET 128U
+#define BITS_LEAST 5U
+#define BITS_MOST 8U
+#define MANTISSA(bits) ((bits)-BITS_LEAST)
+
+static float largest(const float *x, size_t count) {
+  float low, high;
+  weir_cpu()->range(x, count, &low, &high);
+  return weir_grid_limit(fmax((double)high, -(double)low));
+}
+
+/* The inverse is rounded up: the largest comes to 1 or more, which is taken as 1. */
+static void encode_bucket(const weir_unit_format *format, const float *x, size_t count,
+                          uint32_t key, float *scale, uint8_t *codes) {
+  const unsigned bits = format->head.bits;
+  const float most = largest(x, count);
+  *scale = most >= WEIR_GRID_LEAST ? most : 0.0F;
+  const float inverse = *scale > 0.0F ? nextafterf(1.0F / most, INFINITY) : 0.0F;
+  uint8_t code[WEIR_PIECE];
+  for (size_t done = 0; done < count; done += WEIR_PIECE) {
+    const size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
+    weir_cpu()->draw_minifloats(x + done, part, inverse, MANTISSA(bits), key + (uint32_t)done,
+                                code);
+    weir_codes_write(code, part, bits, codes + done / 8 * bits);
+  }
+}
+
+static double reach(const weir_encoded *head, const float *scale) {
+  (void)head;
+  return *scale >= 0.0F ? (double)*scale : (double)INFINITY;
+}
+
+static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
+                         size_t count, float *to, bool add) {
+  if (add)
+    weir_cpu()->read_minifloats_add(code, count, *scale, MANTISSA(head->bits), to);
+  else
+    weir_cpu()->read_minifloats(code, count, *scale, MANTISSA(head->bits), to);
+}
+
+static weir_unit_format format_of(unsigned bits) {
+  return (weir_unit_format){
+      .head = {.unit = BUCKET, .codec = WEIR_CODEC_MINIFLOAT, .bits = (uint8_t)bits},
+      .scales = 1,
+      .encode = encode_bucket,
+      .reach = reach,
+      .decode = decode_piece};
+}
+
+/* 0: no such ratio. */
+static unsigned bits_of(double cr) {
+  const double bits = cr * 32.0;
+  return bits >= BITS_LEAST && bits <= BITS_MOST && bits == floor(bits) ? (unsigned)bits : 0;
+}
+
+static size_t bound(const weir_layout *layout, double cr) {
+  const weir_unit_format format = format_of(bits_of(cr));
+  return weir_units_bound(&format, layout);
+}
+
+static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
+                          double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
+  const weir_unit_format format = format_of(bits_of(cr));
+  *bytes = 0;
+  if (format.head.bits == 0)
+    return weir_fail(WEIR_E_INVALID,
+                     "minifloat takes %u to %u bits, ratios of such over 32, not %g", BITS_LEAST,
+                     BITS_MOST, cr);
+  return weir_units_encode(context, &format, e, layout, seed, out, capacity, bytes);
+}
+
+static weir_status open_message(const void *message, size_t bytes, const weir_layout *layout,
+                                weir_unit_format *format) {
+  weir_encoded head;
+  const weir_status status = weir_encoded_open(WEIR_CODEC_MINIFLOAT, message, bytes,
+                                               layout->offset[layout->tensors], &head);
+  if (status != WEIR_OK) return status;
+  if (head.bits < BITS_LEAST || head.bits > BITS_MOST || head.unit != BUCKET || head.mode != 0)
+    return weir_encoded_malformed(WEIR_CODEC_MINIFLOAT, "unknown bits, bucket or mode");
+  *format = format_of(head.bits);
+  return WEIR_OK;
+}
+
+static weir_status decode(weir_codec_context *context, const void *message, size_t bytes,
+                          const weir_layout *layout, float *to, weir_decoding how) {
+  weir_unit_format format;
+  const weir_status status = open_message(message, bytes, layout, &format);
+  return status ? status : weir_units_decode(context, &format, message, bytes, layout, to, how);
+}
+
+static weir_status check(const void *message, size_t bytes, const weir_layout *layout,
+                         double *peak) {
+  weir_unit_format format;
+  const weir_status status = open_message(message, bytes, layout, &format);
+  return status ? status : weir_units_check(&format, message, bytes, layout, peak);
+}
+
+const weir_codec weir_codec_minifloat = {
+    .id = WEIR_CODEC_MINIFLOAT,
+    .name = "minifloat",
+    .unbiased = true,
+    .description =
+        "buckets in floats of 4 bits of exponent, stochastic rounding (Horvath et al. 2019)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
+               WEIR_WITH(WEIR_SCHEME_PATH),
+    .bits = {BITS_LEAST, BITS_MOST},
+    .kept = weir_none_kept,
+    .bound = bound,
+    .encode = encode,
+    .decode = decode,
+    .check = check,
+    .prior = {5e-6, 0.8e-9, 0.4e-9, 0},
+};
