@@ -29,6 +29,7 @@ EPOCH = 50  # steps
 POLICIES = {
     "fp32": "none:1:dense-halving",
     "bf16": "bf16:1:dense-halving",
+    "minifloat8": "minifloat:0.25:sra",
     "qsgd8": "qsgd:0.25:sra",
     "qsgd4": "qsgd:0.125:sra",
     "qsgd3": "qsgd:0.09375:sra",

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench/regret.sh: what it refuses, and its arithmetic by hand.  (Training is what it is for, and takes hours.)
+# bench/regret.sh, chance.py and regret_order.py: what they refuse, and their arithmetic by hand.  (Training is what it is for, and takes hours.)
 set -u
 # shellcheck source=tests/script.sh
 . "$2/tests/script.sh"
@@ -10,6 +10,9 @@ refuses "'2ms' is none of" --networks 2ms
 refuses 'fp32 and bf16 must be among them' --policies bf16
 refuses 'expected whole numbers' --seeds 1,x
 refuses 'expected a multiple of 100' --steps 150
+expect 2 'expected a multiple of 50' python3 "$source/bench/chance.py" weir "$work" --steps 70
+expect 2 'expected 1 to 6' python3 "$source/bench/chance.py" weir "$work" --ratios 7
+expect 2 'expected whole numbers' python3 "$source/bench/chance.py" weir "$work" --seeds 1,x
 expect 2 'no cells.json' "$source/bench/regret_order.py" "$work" "$work/out"
 
 PYTHONDONTWRITEBYTECODE=1 python3 - "$source/bench" <<'PY' || fail "the arithmetic"
@@ -54,6 +57,16 @@ trace = regret.Trace()
 slots = sum(int(line) < 1000 for line in regret.TRACE["file"].read_text().split())
 near(trace.at(0.5)[1], slots * 1500 * 20)
 near(trace.at(0.5 + len(trace.rates))[1], slots * 1500 * 20)
+
+# Differences of 1, 2 and 6: a mean of 3 and a deviation of the square root of 7, so an error of that of 7/3.
+import chance
+got = chance.told([3.0, 4.0, 8.0], [2.0, 2.0, 2.0], 3.5)
+near(got["apart"], 3.0)
+near(got["error"], math.sqrt(7 / 3))
+assert (got["runs"], got["mean"], got["largest"], got["late"]) == (3, 5.0, 8.0, 2)
+rows = chance.table({"a": [2.0, 4.0], "b": [3.0, 7.0]}, ["a", "b"]).splitlines()
+assert rows[2] == "| `a` | 2 | 3.000 | 4.000 | 1 | – |", rows  # 4 is above 3.3
+assert rows[3] == "| `b` | 2 | 5.000 | 7.000 | 1 | +2.000 ± 1.000 |", rows
 
 # Of three pairs one changes places by more than 5 % in both; one that never comes to the loss is the slowest.
 import regret_order
