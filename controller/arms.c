@@ -10,6 +10,7 @@
 /* What of an arm its plan does not say. */
 enum {
   SAFE,     /* known to keep the loss of a training without evidence */
+  SETTLED,  /* ... once it has settled, under rules other than SGD */
   SEARCHED, /* its ratio is searched for, by a model of progress */
   METHOD    /* has to show that it holds the loss; the first of the methods, the others follow */
 };
@@ -41,15 +42,18 @@ static const struct {
     {"bf16:1:dense-double-tree", SAFE, 0},
     {"fp16:0.5:ag", SAFE, 0},
     {"fp16:0.5:sra", SAFE, 0},
-    {"qsgd:0.25:ag", SAFE, 0},
-    {"qsgd:0.125:ag", SAFE, 0},
-    {"qsgd:0.25:sra", SAFE, 0},
-    {"qsgd:0.125:sra", SAFE, 0},
-    {"qsgd:0.25:hier-sra", SAFE, 0},
-    {"qsgd:0.125:hier-sra", SAFE, 0},
+    {"qsgd:0.25:ag", SETTLED, 0},
+    {"qsgd:0.125:ag", SETTLED, 0},
+    {"qsgd:0.25:sra", SETTLED, 0},
+    {"qsgd:0.125:sra", SETTLED, 0},
+    {"qsgd:0.25:hier-sra", SETTLED, 0},
+    {"qsgd:0.125:hier-sra", SETTLED, 0},
+    {"minifloat:0.25:ag", SAFE, 0},
+    {"minifloat:0.25:sra", SAFE, 0},
+    {"minifloat:0.25:hier-sra", SAFE, 0},
     {"nonzero-bf16:0.5:ag", SAFE, 0},
-    {"nonzero:0.25:ag", SAFE, 0},
-    {"nonzero:0.125:ag", SAFE, 0},
+    {"nonzero:0.25:ag", SETTLED, 0},
+    {"nonzero:0.125:ag", SETTLED, 0},
     {"qsgd:0.09375:ag", METHOD, 0},
     {"qsgd:0.09375:sra", METHOD, 0},
     {"qsgd:0.09375:hier-sra", METHOD, 0},
@@ -77,7 +81,8 @@ static void parse_arms(void) {
     const unsigned standing = texts[a].standing;
     if (weir_plan_parse(texts[a].plan, &arm->plan) != WEIR_OK) abort();
     if (standing == SEARCHED) arm->plan.cr = 0.0;
-    arm->safe = standing == SAFE;
+    arm->safe = standing == SAFE || standing == SETTLED;
+    arm->late = standing == SETTLED;
     arm->method = standing >= METHOD ? standing - METHOD : WEIR_METHODS;
     arm->debt = texts[a].debt;
     arm->machines = arm->plan.inside != 0 || arm->plan.scheme == WEIR_SCHEME_HITOPK;
@@ -152,7 +157,5 @@ bool weir_plan_sparse(const weir_plan *plan) { return weir_codecs[plan->codec]->
 
 bool weir_sparse_known(const weir_decision_input *in) {
   static const double most = 0.5; /* of what has more, elements are counted now and then only */
-  return in->nonzero > 0.0 && in->nonzero <= most;
+  return in->nonzero > 0.0 && in->nonzero <= most && in->withheld == 0;
 }
-
-bool weir_arm_late(const weir_arm *arm) { return arm->safe && arm->plan.cr < 16 / 32.0; }

@@ -63,6 +63,7 @@ bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = weir_arm_at(a);
   const weir_plan least = weir_arm_plan(in, arm, log(weir_model.cr_low));
   if (a > 0 && !weir_plan_fits(in, &least)) return false;
+  if (in->devices != 0 && !weir_codecs[arm->plan.codec]->device) return false;
   const bool machines = in->hosts > 1 && in->hosts < in->workers;
   return !arm->machines || machines;
 }
@@ -72,7 +73,7 @@ bool weir_arm_counts(const weir_decision_input *in, size_t a) {
   if (!weir_arm_runs(in, a)) return false;
   if (in->risk == WEIR_RISK_BOLD) return a < WEIR_BOLD_ARMS;
   if (weir_plan_sparse(&arm->plan) && !weir_sparse_known(in)) return false;
-  return (arm->safe && (in->settled != 0 || !weir_arm_late(arm))) ||
+  return (arm->safe && (in->settled != 0 || !arm->late)) ||
          (in->risk == WEIR_RISK_MEASURED && arm->method < WEIR_METHODS &&
           in->shown[arm->method] > 0.0);
 }

@@ -52,7 +52,7 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 
 /* Arms: everything of a plan but, where it is free, its ratio.  Their order is the order of
  * overhead[] below. */
-#define WEIR_ARMS 46
+#define WEIR_ARMS 49
 #define WEIR_BOLD_ARMS 14 /* the first ones: risk bold chooses among them alone */
 #define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
 /* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
@@ -61,6 +61,7 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 typedef struct weir_arm {
   weir_plan plan; /* algorithm any: that of the cheapest row; ratio 0: it is found by search */
   bool safe;      /* known to keep the loss of a training without evidence */
+  bool late;      /* ... once it has settled: 8 and 4 bits on grids */
   bool machines;  /* only where ranks share machines */
   double debt;   /* how far it keeps a training behind under SGD, as a share of the loss, as seen on
                      the MLP and the convolutional net (docs/internals/progress.md) */
@@ -71,14 +72,14 @@ const weir_arm *weir_arm_at(size_t a); /* the library's, below WEIR_ARMS */
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan);
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
 size_t weir_arm_of(const weir_plan *plan);
-/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, or 8 and 4 bits of qsgd, all
+/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 8 of minifloat, or 8 and 4 of qsgd, all
  * with error feedback? */
 bool weir_plan_safe(const weir_plan *plan);
 struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */
 size_t weir_method_of(const weir_plan *plan);
 const weir_arm *weir_method_arm(size_t method);
-/* Does it send what gradients have touched, and can it be priced? */
+/* Does it send what gradients have touched, and can it be priced, and does nothing else wait to be sent? */
 bool weir_plan_sparse(const weir_plan *plan);
 bool weir_sparse_known(const struct weir_decision_input *input);
 
@@ -87,8 +88,6 @@ bool weir_plan_rounds(const weir_plan *plan);
 /* What is believed of a plan's method before it is tried, in rounds of a form; and the form. */
 const weir_belief *weir_belief_of(const weir_plan *plan, const weir_round_form *form);
 const weir_round_form *weir_round_form_of(const weir_plan *plan, weir_update_rule rule);
-/* Is it one of 8 or 4 bits, which is safe once a training has settled? */
-bool weir_arm_late(const weir_arm *arm);
 /* Can the arm run here?  Is it one to choose among? */
 bool weir_arm_runs(const struct weir_decision_input *input, size_t arm);
 bool weir_arm_counts(const struct weir_decision_input *input, size_t arm);
@@ -120,7 +119,10 @@ typedef struct weir_decision_input {
   uint64_t told;    /* not 0: NCCL is told to sum by ring or tree (weir_comm_told) */
   uint32_t risk;    /* weir_risk */
   uint32_t settled; /* not 0: the training is past its beginnings, where few bits can do harm */
-  uint32_t open;    /* not 0: the policy's plan names no algorithm: the cheapest goes */
+  uint32_t
+      withheld;  /* not 0: residuals hold what a method has not sent, of elements that gradients may
+                        not touch any more: only a plan that sends every element brings it back */
+  uint32_t open; /* not 0: the policy's plan names no algorithm: the cheapest goes */
   double
       memory_limit;  /* bytes a plan and its room on a device may take (engine/memory.h); 0: any */
   uint64_t rooms;    /* WEIR_ROOMS_* */

@@ -33,9 +33,10 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
   else if (!(current.progress_per_s > 0.0)) {
     d->switched = true;
     (void)snprintf(d->why, sizeof d->why, "%s",
-                   weir_plan_sparse(&current.plan)
-                       ? "more than half of a gradient is not zero"
-                       : "the plan in force has not shown that it holds the loss");
+                   !weir_plan_sparse(&current.plan)
+                       ? "the plan in force has not shown that it holds the loss"
+                   : in->withheld != 0 ? "what a method has held back is sent before"
+                                       : "more than half of a gradient is not zero");
   } else {
     d->switched = true;
     (void)snprintf(d->why, sizeof d->why, "%.1f %% more progress/s expected", 100.0 * promised);

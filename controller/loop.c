@@ -97,6 +97,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   in->told = loop->told ? 1 : 0;
   in->risk = loop->risk;
   in->settled = loop->rounds.settled ? 1 : 0;
+  in->withheld = loop->rounds.withheld ? 1 : 0;
   in->memory_limit = loop->memory_limit;
   in->rooms = seen->rooms;
   in->room_bytes = seen->room_bytes;

@@ -114,6 +114,17 @@ static bool has_settled(const weir_rounds *r, uint64_t step) {
          falls_over(r, WEIR_LOSSES / 4, WEIR_LOSSES / 4);
 }
 
+/* Plans of what gradients touch leave alone what a method has held back of other elements, so they wait for a
+ * step that sends every element.  A decision is due as soon as the plan of that step may be left. */
+static void keep_withheld(weir_loop *loop, const weir_observation *seen) {
+  weir_rounds *r = &loop->rounds;
+  const uint64_t soon = weir_model.period - weir_model.dwell;
+  const bool before = r->withheld;
+  if (seen->trial || weir_plan_sparse(&seen->plan)) return;
+  r->withheld = weir_method_of(&seen->plan) < WEIR_METHODS && !weir_plan_rounds(&seen->plan);
+  if (before && !r->withheld && loop->since_decision < soon) loop->since_decision = soon;
+}
+
 /* Once it has, a decision is due. */
 static void settle(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
@@ -510,6 +521,7 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
   if (loop->risk == WEIR_RISK_BOLD) return WEIR_OK;
   take_in(loop, seen);
   settle(loop, seen);
+  keep_withheld(loop, seen);
   if (r->phase == WEIR_ROUND_TRIAL) {
     if (cut_short(r, seen)) {
       weir_loop_direct(loop, WEIR_ACTION_SWITCH, &loop->current); /* wherever the directive is */

@@ -256,6 +256,7 @@ static void rounds(weir_saved *s, weir_rounds *r) {
   whole(s, &r->told, most_steps);
   whole(s, &r->silent, most_steps);
   flag(s, &r->settled);
+  flag(s, &r->withheld);
   real(s, &r->elapsed_s, 0, most_s);
   real(s, &r->spent_s, 0, most_s);
   counter(s, &r->in_vain);

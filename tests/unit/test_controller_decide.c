@@ -172,7 +172,8 @@ Test(decide, every_arm_is_a_candidate_and_the_front_is_not_dominated) {
 static bool keeps_the_loss(const weir_plan *plan) {
   const bool dense = plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16;
   const bool qsgd = plan->codec == WEIR_CODEC_QSGD && (plan->cr == 0.25 || plan->cr == 0.125);
-  return dense || plan->codec == WEIR_CODEC_FP16 || qsgd;
+  const bool floats = plan->codec == WEIR_CODEC_MINIFLOAT && plan->cr == 0.25;
+  return dense || plan->codec == WEIR_CODEC_FP16 || qsgd || floats;
 }
 
 Test(decide, only_what_keeps_the_loss_is_chosen_unless_the_user_is_bold) {
@@ -200,7 +201,8 @@ Test(decide, only_what_keeps_the_loss_is_chosen_unless_the_user_is_bold) {
 
 /* 8 ranks, 10^6 floats, 1 ms and 1 MB/s: around a ring bf16 takes 1.75 * 2 MB = 3.5 s and 14 ms; 4
  * bits of qsgd take, in shares of 1/8 to each rank and back, 1.75 * (0.5 MB + 8 bytes for each of
- * 7813 buckets of 128) or 0.98 s, so 3.5 times less; an all-gather sends 7 messages, 3.9 s. */
+ * 7813 buckets of 128) or 0.98 s, so 3.5 times less; an all-gather sends 7 messages, 3.9 s.  8 of minifloat,
+ * with 4 bytes a bucket, take 1.81 s. */
 Test(decide, four_bits_summed_on_their_way_win_where_links_are_narrow) {
   weir_decision_input in = input_at(1e-3, 1e6);
   weir_decision d;
@@ -208,11 +210,15 @@ Test(decide, four_bits_summed_on_their_way_win_where_links_are_narrow) {
   in.risk = WEIR_RISK_MEASURED;
   in.current = plan_of("bf16:1:dense-ring");
   cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
-  cr_assert(d.choice.plan.codec == WEIR_CODEC_BF16 || d.choice.plan.cr == 0.5,
-            "fewer than 16 bits wait until a training has settled");
+  const weir_plan floats = plan_of("minifloat:0.25:sra"), sra = plan_of("qsgd:0.125:sra");
+  cr_assert(weir_same_plan(&d.choice.plan, &floats), "grids wait until a training has settled");
+  cr_assert_float_eq(d.choice.comm_s, 1.81, 0.03, "%g", d.choice.comm_s);
+  in.devices = 1; /* which do not have that codec */
+  cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+  cr_assert(d.choice.plan.codec == WEIR_CODEC_BF16 || d.choice.plan.cr == 0.5);
+  in.devices = 0;
   in.settled = 1;
   cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
-  const weir_plan sra = plan_of("qsgd:0.125:sra");
   cr_assert(weir_same_plan(&d.choice.plan, &sra));
   cr_assert_float_eq(d.choice.comm_s, 0.98, 0.03, "%g", d.choice.comm_s);
   in.devices = 1; /* where compressed all-reduces run as well */
