@@ -79,8 +79,9 @@ struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */
 size_t weir_method_of(const weir_plan *plan);
 const weir_arm *weir_method_arm(size_t method);
-/* Does it send what gradients have touched, and can it be priced, and does nothing else wait to be sent? */
+/* Does it send what gradients have touched alone? */
 bool weir_plan_sparse(const weir_plan *plan);
+/* Can such plans be priced, and does nothing else wait to be sent? */
 bool weir_sparse_known(const struct weir_decision_input *input);
 
 /* Does its codec send all of a gradient, rounded, rather than hold much of it back? */
@@ -119,9 +120,9 @@ typedef struct weir_decision_input {
   uint64_t told;    /* not 0: NCCL is told to sum by ring or tree (weir_comm_told) */
   uint32_t risk;    /* weir_risk */
   uint32_t settled; /* not 0: the training is past its beginnings, where few bits can do harm */
-  uint32_t
-      withheld;  /* not 0: residuals hold what a method has not sent, of elements that gradients may
-                        not touch any more: only a plan that sends every element brings it back */
+  /* Not 0: residuals hold what a method has not sent, of elements that gradients may not touch any
+   * more: only a plan that sends every element brings it back. */
+  uint32_t withheld;
   uint32_t open; /* not 0: the policy's plan names no algorithm: the cheapest goes */
   double
       memory_limit;  /* bytes a plan and its room on a device may take (engine/memory.h); 0: any */

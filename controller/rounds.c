@@ -100,7 +100,7 @@ static weir_slope slope_now(const weir_rounds *r) {
 /* A model may first have to leave a plateau, and rounding to 8 or 4 bits keeps it there for long
  * now and then (docs/reference/performance.md, "What a policy does to a training"): a grid's draws are
  * noise to elements that are far smaller than the others of their bucket, and Adam makes as much of it as of
- * gradients.  So fewer than 16 bits wait until the loss is half of what it began with, or falls and goes on falling, and where that is not
+ * gradients.  So 8 and 4 bits on grids wait until the loss is half of what it began with, or falls and goes on falling, and where that is not
  * seen for longer.  Under SGD they need not: the plateaus were AdamW's. */
 static bool has_settled(const weir_rounds *r, uint64_t step) {
   if (r->rule == WEIR_RULE_SGD) return true;

@@ -8,8 +8,8 @@
  * rest of its bucket is little but noise, the error is in proportion to the element: its mean square is at
  * most 1/8 of the element's with 5 bits, which are powers of two ("Natural compression for distributed
  * deep learning", Horvath et al. 2019, theorem 1), and 4^-m / (4 + 4 2^-m) with m of mantissa (1/24, 1/80, 1/288),
- * down to 2^-14 of the bucket's largest.  So an optimizer that normalises (Adam) sees of every weight what it would see
- * anyway, and the codec holds the loss from the first step on (docs/internals/progress.md).  8 bits are E4M3
+ * down to 2^-14 of the bucket's largest.  So an optimizer that normalises (Adam) sees of every weight nearly what it would see
+ * anyway.  What 8 bits do to a training was measured (docs/internals/progress.md), what fewer do was not.  8 bits are E4M3
  * of "FP8 formats for deep learning" (Micikevicius et al. 2022), section 3, but for codes above 1. */
 #include <math.h>
 
