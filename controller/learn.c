@@ -88,8 +88,11 @@ static size_t codec_plans(const weir_loop *loop, weir_plan plans[WEIR_ARMS]) {
                      : loop->risk == WEIR_RISK_SAFE ? weir_arm_at(a)->safe
                                                     : weir_arm_at(a)->plan.cr > 0.0;
     const uint32_t codec = weir_arm_at(a)->plan.codec;
+    if (!may || listed[codec]) continue;
     /* What a sparse gradient takes, a dense one does not tell. */
-    if (!may || listed[codec] || weir_codecs[codec]->touched) continue;
+    if (weir_codecs[codec]->touched) continue;
+    /* Devices have nothing to time for a codec that they never run. */
+    if (loop->devices && !weir_codecs[codec]->device) continue;
     listed[codec] = true;
     plans[count++] = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
   }

@@ -683,6 +683,31 @@ Test(loop, begins_with_what_the_pricer_says) {
   cr_assert_float_eq(compress[WEIR_CODEC_TOPK], 0.5 / 2180e-6, 1e-6);
 }
 
+/* A device could not time what only hosts run, and would so time nothing at all. */
+static bool minifloat_priced;
+static weir_status note_minifloat(void *user, const weir_plan *plans, size_t count,
+                                  double *seconds) {
+  for (size_t i = 0; i < count; i++) minifloat_priced |= plans[i].codec == WEIR_CODEC_MINIFLOAT;
+  return price(user, plans, count, seconds);
+}
+
+Test(loop, devices_time_what_they_run) {
+  for (int devices = 0; devices < 2; devices++) {
+    pricer p = {.light_s = 1e-3, .heavy_s = 1e-3};
+    weir_controller_config config = config_of("weir", NULL);
+    config.risk = "safe";
+    config.measure = true;
+    config.devices = devices != 0;
+    config.price = note_minifloat;
+    config.price_user = &p;
+    minifloat_priced = false;
+    weir_controller_free(create_by(&config));
+    cr_assert_eq(p.calls, 1);
+    cr_assert_gt(p.plans, 2);
+    cr_assert_eq(minifloat_priced, devices == 0);
+  }
+}
+
 static int failures_said, hosts_said;
 static void hear_pricing(void *user, const weir_log_line *line) {
   (void)user;
