@@ -24,6 +24,7 @@ weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double 
 void weir_comm_free(weir_comm *comm); /* does not free the transport */
 /* Its scratch takes no memory until the next collective; between collectives. */
 void weir_comm_give_back(weir_comm *comm);
+weir_transport *weir_comm_transport(const weir_comm *comm);
 int weir_comm_rank(const weir_comm *comm);
 int weir_comm_size(const weir_comm *comm);
 /* Start a step: sets the tag of all following collectives; the op counter starts at 0. */

@@ -36,7 +36,6 @@ static void body(member *m) {
   request *q = m->group->shared;
   const size_t offset[2] = {0, N};
   weir_engine_config config = {.comm = m->comm,
-                               .transport = m->transport,
                                .layout = {1, offset},
                                .first_plan = parsed(q->plan),
                                .hooks = {.user = q, .propose = propose}};

@@ -285,7 +285,7 @@ static weir_status run_plan(rank *r, weir_comm *comm, const char *text, bool who
   const size_t offset[2] = {0, N};
   FREED float *x = malloc(N * sizeof *x);
   weir_engine *engine = NULL;
-  weir_engine_config config = {.comm = comm, .transport = r->t, .layout = {1, offset}};
+  weir_engine_config config = {.comm = comm, .layout = {1, offset}};
   weir_status status = weir_plan_parse(text, &config.first_plan);
   if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
   for (size_t s = 0; s < 3 && status == WEIR_OK; s++) {
@@ -425,7 +425,7 @@ static weir_status refused_body(rank *r) {
   weir_status status = open_comm(r, &comm);
   for (size_t p = 0; p < COUNT(texts) && status == WEIR_OK; p++) {
     weir_engine *engine = NULL;
-    weir_engine_config config = {.comm = comm, .transport = r->t, .layout = {1, offset}};
+    weir_engine_config config = {.comm = comm, .layout = {1, offset}};
     status = weir_plan_parse(texts[p], &config.first_plan);
     if (status == WEIR_OK && (weir_engine_create(&engine, &config) != WEIR_E_UNSUPPORTED ||
                               strstr(weir_last_error(), why) == NULL))

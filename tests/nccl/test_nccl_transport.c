@@ -157,7 +157,7 @@ static weir_status engine_body(rank *r) {
   weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);
   for (size_t p = 0; p < sizeof plans / sizeof *plans && status == WEIR_OK; p++) {
     weir_engine *engine = NULL;
-    weir_engine_config config = {.comm = comm, .transport = r->t, .layout = {1, offset}};
+    weir_engine_config config = {.comm = comm, .layout = {1, offset}};
     status = weir_plan_parse(plans[p], &config.first_plan);
     if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
     for (int s = 0; s < 4 && status == WEIR_OK; s++) {
