@@ -1,7 +1,8 @@
-/* Inputs shared by the kernels' tests: distributions and adversarial shapes. */
+/* What the kernels' tests share: contexts, and as inputs distributions and adversarial shapes. */
 #ifndef WEIR_TESTS_KERNELS_DATA_H
 #define WEIR_TESTS_KERNELS_DATA_H
 
+#include <criterion/criterion.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,6 +11,20 @@
 
 #include "../held.h"
 #include "base/base.h"
+#include "kernels/codec.h"
+
+/* Before a context's declaration: it is freed where its block ends. */
+#define SCOPED __attribute__((cleanup(close_context)))
+
+static inline void close_context(weir_codec_context *const *context) {
+  weir_codec_context_free(*context);
+}
+
+static inline weir_codec_context *open_context(void) {
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  return context;
+}
 
 enum { SHAPES = 12 };
 

@@ -258,8 +258,7 @@ Test(kernels_encode, mutated) {
 
 Test(kernels_encode, scales_that_are_no_numbers_are_refused) {
   fixture f = create();
-  size_t offset[2] = {0, 64};
-  weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 64}};
   static const float bad[] = {NAN, INFINITY, -INFINITY};
   for (size_t i = 0; i < 64; i++) f.e[i] = (float)i - 31.0F;
   for (size_t arm = 1; arm < ARMS; arm++) {
@@ -281,8 +280,7 @@ Test(kernels_encode, residuals_stay_bounded) {
   enum { N = 4096, STEPS = 300 };
   fixture f = create();
   static const int shapes[] = {0, 1, 8, 9}; /* gaussian, laplace, mostly zero, few values */
-  size_t offset[2] = {0, N};
-  weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, N}};
   weir_rng rng = weir_rng_of(15);
   static float g[N], r[N];
   for (size_t s = 0; s < 4; s++) {

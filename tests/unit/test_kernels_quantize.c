@@ -63,8 +63,7 @@ Test(kernels_quantize, plans_name_buckets) {
   float x[3000];
   weir_rng rng = weir_rng_of(8);
   for (size_t i = 0; i < 3000; i++) x[i] = (float)weir_rng_normal(&rng);
-  const size_t offset[2] = {0, 3000};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 3000}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     weir_plan plan;
     size_t bytes = 0;
@@ -139,8 +138,7 @@ Test(kernels_quantize, signs_by_hand) {
 Test(kernels_quantize, terngrad_by_hand) {
   const float x[6] = {3, -3, 0, 0, 3, -0.0F};
   const float back[6] = {3, -3, 0, 0, 3, 0};
-  const size_t offset[2] = {0, 6};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 6}};
   for (int unbiased = 0; unbiased < 2; unbiased++) {
     size_t bytes = 0;
     weir_terngrad_options options = {.unbiased = unbiased};
@@ -312,8 +310,7 @@ Test(kernels_quantize, terngrad_with_the_papers_scale_is_unbiased) {
  * beyond 2.5 root mean squares raises the chance of anything else to fire. */
 Test(kernels_quantize, terngrad_sends_the_least_squares_scale) {
   static float x[MOST];
-  const size_t offset[2] = {0, MOST};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, MOST}};
   weir_rng rng = weir_rng_of(24);
   fill_shape(&rng, 1, x, MOST);
   size_t bytes = 0;
@@ -361,8 +358,7 @@ Test(kernels_quantize, every_half_decodes_to_its_value) {
   memcpy(all + 4, &n, 4);
   all[12] = WEIR_CODEC_FP16;
   all[13] = 16;
-  const size_t offset[2] = {0, count};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, count}};
   const weir_codec *codec = weir_codecs[WEIR_CODEC_FP16];
   cr_assert_eq(codec->decode(NULL, all, 16 + 2 * count, &layout, value, false), WEIR_OK);
   for (size_t i = 0; i < count; i++) {
@@ -382,8 +378,7 @@ Test(kernels_quantize, every_half_decodes_to_its_value) {
 
 Test(kernels_quantize, floats_round_to_the_nearest_half) {
   static float x[MOST];
-  const size_t offset[2] = {0, MOST};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, MOST}};
   weir_rng rng = weir_rng_of(25);
   for (int round = 0; round < 50; round++) {
     for (size_t i = 0; i < MOST; i++) {
