@@ -1,4 +1,5 @@
-/* What the kernels' tests share: contexts, and as inputs distributions and adversarial shapes. */
+/* What the kernels' tests share: contexts, instruction sets, and inputs, which are distributions and
+ * adversarial shapes. */
 #ifndef WEIR_TESTS_KERNELS_DATA_H
 #define WEIR_TESTS_KERNELS_DATA_H
 
@@ -12,6 +13,7 @@
 #include "../held.h"
 #include "base/base.h"
 #include "kernels/codec.h"
+#include "kernels/cpu/cpu.h"
 
 /* Before a context's declaration: it is freed where its block ends. */
 #define SCOPED __attribute__((cleanup(close_context)))
@@ -24,6 +26,12 @@ static inline weir_codec_context *open_context(void) {
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   return context;
+}
+
+/* Every instruction set that there is code for; NULL: this processor does not have it. */
+enum { VERSIONS = 3 };
+static inline const weir_cpu_ops *version(int v) {
+  return v == 0 ? &weir_cpu_scalar : v == 1 ? weir_cpu_avx2() : weir_cpu_avx512();
 }
 
 enum { SHAPES = 12 };

@@ -63,24 +63,23 @@ static void poison(float bad, int where) {
 /* In bounds, exactly k, the same whatever the vector width; what decodes at all is finite. */
 static void check_poisoned(const weir_codec *codec, weir_codec_context *c,
                            const weir_layout *layout) {
-  const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   const double cr = ratio_of(codec);
-  for (size_t v = 0; v < 3; v++) {
-    if (versions[v] == NULL) continue;
-    weir_cpu_force(versions[v]);
+  for (int v = 0; v < VERSIONS; v++) {
+    if (version(v) == NULL) continue;
+    weir_cpu_force(version(v));
     uint32_t *index = v == 0 ? indices : others;
     uint8_t *bytes = v == 0 ? message : again;
     if (selects(codec)) {
       const size_t k = choose(codec, c, values, layout, cr, index);
       cr_assert(memcmp(index, indices, k * sizeof *index) == 0, "%s, %s", codec->name,
-                versions[v]->name);
+                version(v)->name);
     }
     if (codec->encode == NULL) continue;
     size_t size = 0;
     const size_t bound = codec->bound(layout, cr);
     cr_assert_eq(codec->encode(c, values, layout, cr, 7, bytes, bound, &size), WEIR_OK);
     cr_assert(codec->touched ? size <= bound : size == bound);
-    cr_assert(memcmp(bytes, message, size) == 0, "%s, %s", codec->name, versions[v]->name);
+    cr_assert(memcmp(bytes, message, size) == 0, "%s, %s", codec->name, version(v)->name);
     for (size_t i = 0; i < LONG; i++) back[i] = 3.0F;
     const weir_status status = codec->decode(c, bytes, size, layout, back, false);
     cr_assert(status == WEIR_OK || status == WEIR_E_PROTOCOL);
@@ -105,12 +104,11 @@ Test(kernels_edges, what_is_not_finite_stays_in_bounds) {
 
 /* What a step relies on to find it: every kind is counted, wherever it comes from. */
 Test(kernels_edges, what_is_not_finite_is_counted) {
-  const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   enum { N = 67 };
   float g[N], r[N], e[N];
-  for (size_t v = 0; v < 3; v++) {
-    if (versions[v] == NULL) continue;
-    weir_cpu_force(versions[v]);
+  for (int v = 0; v < VERSIONS; v++) {
+    if (version(v) == NULL) continue;
+    weir_cpu_force(version(v));
     for (size_t i = 0; i < N; i++) g[i] = r[i] = 1.0F;
     g[0] = NAN;
     r[1] = INFINITY;

@@ -84,7 +84,6 @@ Test(kernels_quantize, plans_name_buckets) {
 Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
   enum { BUCKET = 128, N = 21 * BUCKET + 37, EACH = 8 + BUCKET / 2 };
   const weir_qsgd_options options = {.bits = 4, .bucket = BUCKET};
-  const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   static float x[N];
   weir_rng rng = weir_rng_of(17);
   for (size_t i = 0; i < N; i++) { /* a bucket's width is 15 * 2^b, from b on */
@@ -93,9 +92,9 @@ Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
                                   : (double)weir_rng_below(&rng, 15 * 8 + 1) / 8.0;
     x[i] = (float)((double)b + ldexp(place, (int)(b % 5)));
   }
-  for (size_t v = 0; v < 3; v++) {
-    if (versions[v] == NULL) continue;
-    weir_cpu_force(versions[v]);
+  for (int v = 0; v < VERSIONS; v++) {
+    if (version(v) == NULL) continue;
+    weir_cpu_force(version(v));
     qsgd(x, N, options, 99);
     for (size_t i = 0; i < N; i++) {
       size_t b = i / BUCKET;
@@ -105,7 +104,7 @@ Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
       size_t at = 16 + b * EACH;
       unsigned code = message[at + 8 + i % BUCKET / 2] >> 4 * (i % 2) & 15;
       cr_assert(float_at(at) == ldexpf(1.0F, (int)(b % 5)) && float_at(at + 4) == (float)b);
-      cr_assert_eq(code, want, "%s: element %zu of bucket %zu", versions[v]->name, i % BUCKET, b);
+      cr_assert_eq(code, want, "%s: element %zu of bucket %zu", version(v)->name, i % BUCKET, b);
     }
   }
   weir_cpu_force(NULL);

@@ -186,7 +186,6 @@ static void expect_twice_found(size_t place, const uint8_t *bytes, size_t size, 
 
 Test(kernels_wire_hand, an_index_twice_is_found_between_pieces) {
   enum { N = 7400, K = 600, SHIFT = 3 };
-  const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   static uint32_t index[K];
   static float value[K];
   static uint8_t bytes[16 + 8 * K];
@@ -202,9 +201,9 @@ Test(kernels_wire_hand, an_index_twice_is_found_between_pieces) {
     /* In the second section the lowest bit of the second's entry says which it is. */
     const size_t bit = SHIFT * place;
     bytes[16 + (K + (N + 7) / 8 + 7) / 8 + bit / 8] ^= (uint8_t)(1U << bit % 8);
-    for (size_t v = 0; v < 3; v++) {
-      if (versions[v] == NULL) continue;
-      weir_cpu_force(versions[v]);
+    for (int v = 0; v < VERSIONS; v++) {
+      if (version(v) == NULL) continue;
+      weir_cpu_force(version(v));
       expect_twice_found(place, bytes, size, N);
     }
     weir_cpu_force(NULL);
