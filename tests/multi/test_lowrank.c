@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "../planned.h"
 #include "base/base.h"
 #include "engine/state.h"
 #include "group.h"
@@ -32,8 +33,7 @@ typedef struct voice {
 } voice;
 
 static weir_plan plan_of(const char *text, int step) {
-  weir_plan plan;
-  if (weir_plan_parse(text, &plan) != WEIR_OK) abort();
+  weir_plan plan = planned(text);
   plan.id = (uint64_t)step;
   return plan;
 }
