@@ -107,15 +107,13 @@ static void allreduce_case(enum group_kind kind, uint32_t algorithm, int size, s
   weir_rng rng = weir_rng_of(1000 * n + (uint64_t)size);
   for (size_t i = 0; i < (size_t)size * n; i++)
     j.input[i] = (float)(2 * weir_rng_uniform(&rng) - 1);
-  group g;
-  group_init(&g, kind, size, allreduce_body, &j);
+  ENDED group g = group_new(kind, size, allreduce_body, &j);
   group_run(&g);
   for (int r = 0; r < size; r++)
     cr_assert_eq(g.result[r].status, WEIR_OK, "N %d n %zu rank %d: %s", size, n, r,
                  g.result[r].message);
   check_sums(&j);
   check_headers(j.headers, size);
-  group_done(&g);
   (void)munmap(j.input, bytes ? bytes : 1);
   (void)munmap(j.output, bytes ? bytes : 1);
   (void)munmap(j.error, bytes ? bytes : 1);
@@ -244,13 +242,11 @@ static void bytes_all(enum group_kind kind, weir_status (*body)(weir_transport *
     for (size_t l = 0; l < COUNT(lengths); l += stride_of(kind)) {
       if (!sampled(5)) continue;
       size_t length = lengths[l];
-      group g;
-      group_init(&g, kind, sizes[s], body, &length);
+      ENDED group g = group_new(kind, sizes[s], body, &length);
       group_run(&g);
       for (int r = 0; r < g.size; r++)
         cr_assert_eq(g.result[r].status, WEIR_OK, "N %d length %zu rank %d: %s", g.size, length, r,
                      g.result[r].message);
-      group_done(&g);
     }
 }
 

@@ -101,14 +101,12 @@ static void run_case(enum group_kind kind, job j) {
   j.x = group_shared(bytes);
   j.error = group_shared(bytes);
   j.headers = group_shared(headers);
-  group g;
-  group_init(&g, kind, size, body, &j);
+  ENDED group g = group_new(kind, size, body, &j);
   group_run(&g);
   for (int r = 0; r < size; r++)
     cr_assert_eq(g.result[r].status, WEIR_OK, "%s between %u n %zu rank %d: %s", j.layout,
                  j.choice.between, j.n, r, g.result[r].message);
   check(&j, size);
-  group_done(&g);
   (void)munmap(j.x, bytes ? bytes : 1);
   (void)munmap(j.error, bytes ? bytes : 1);
   (void)munmap(j.headers, headers);
@@ -322,12 +320,10 @@ static weir_status gone_body(weir_transport *t, void *user) {
 }
 
 Test(hier, a_dead_rank_is_named) {
-  group g;
-  group_init(&g, GROUP_TCP, 3, gone_body, NULL);
+  ENDED group g = group_new(GROUP_TCP, 3, gone_body, NULL);
   group_run(&g);
   for (int r = 0; r < 2; r++) {
     cr_assert_eq(g.result[r].status, WEIR_E_PEER, "%s", g.result[r].message);
     cr_assert(strstr(g.result[r].message, "rank 2"), "%s", g.result[r].message);
   }
-  group_done(&g);
 }

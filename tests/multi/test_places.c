@@ -165,8 +165,7 @@ Test(places, ranks_that_mean_something_else_are_refused) {
   for (size_t k = 0; k < 2; k++)
     for (int how = 0; how < 3; how++) {
       static const weir_status expected[] = {WEIR_E_PROTOCOL, WEIR_E_MISMATCH, WEIR_E_PEER};
-      group g;
-      group_init(&g, kinds[k], 2, other_lengths, &how);
+      ENDED group g = group_new(kinds[k], 2, other_lengths, &how);
       group_run(&g);
       bool told = false;
       for (int r = 0; r < (how == 2 ? 1 : 2); r++) {
@@ -175,6 +174,5 @@ Test(places, ranks_that_mean_something_else_are_refused) {
         told = told || g.result[r].status == expected[how];
       }
       cr_assert(told, "kind %zu, how %d: %s, %s", k, how, g.result[0].message, g.result[1].message);
-      group_done(&g);
     }
 }

@@ -148,13 +148,11 @@ static weir_status body(weir_transport *t, void *user) {
 }
 
 static void run_case(enum group_kind kind, int size, call *c) {
-  group g;
-  group_init(&g, kind, size, body, c);
+  ENDED group g = group_new(kind, size, body, c);
   group_run(&g);
   for (int r = 0; r < size; r++)
     cr_assert_eq(g.result[r].status, WEIR_OK, "row %u N %d length %zu rank %d: %s", c->job.row,
                  size, c->job.length, r, g.result[r].message);
-  group_done(&g);
 }
 
 static void bytes_all(weir_status (*rank)(weir_comm *, const job *), uint32_t rows) {
@@ -289,8 +287,7 @@ static weir_status too_long_body(weir_transport *t, void *user) {
 
 Test(rows, a_broadcast_too_long_is_refused) {
   for (uint32_t row = 0; row < WEIR_BROADCAST_COUNT; row++) {
-    group g;
-    group_init(&g, GROUP_SHM, 3, too_long_body, &row);
+    ENDED group g = group_new(GROUP_SHM, 3, too_long_body, &row);
     group_run(&g);
     int told = 0; /* whoever is first tells the other, which may not get to look for itself */
     for (int r = 1; r < 3; r++) {
@@ -299,6 +296,5 @@ Test(rows, a_broadcast_too_long_is_refused) {
       told += strstr(g.result[r].message, "64 bytes where at most 32") != NULL;
     }
     cr_assert_geq(told, 1, "%s; %s", g.result[1].message, g.result[2].message);
-    group_done(&g);
   }
 }

@@ -82,28 +82,12 @@ static weir_status sums_body(weir_transport *t, void *user) {
   return status;
 }
 
-static void all_well(group *g) {
-  group_run(g);
-  for (int r = 0; r < g->size; r++)
-    cr_assert_eq(g->result[r].status, WEIR_OK, "%d ranks, rank %d: %s", g->size, r,
-                 g->result[r].message);
-  group_done(g);
-}
-
 Test(shm_sum, the_sum_in_the_order_of_ranks) {
   static const int sizes[] = {1, 2, 3, 4, 5, 8};
-  for (size_t s = 0; s < COUNT(sizes); s++) {
-    group g;
-    group_init(&g, GROUP_SHM, sizes[s], sums_body, NULL);
-    all_well(&g);
-  }
+  for (size_t s = 0; s < COUNT(sizes); s++) group_passes(GROUP_SHM, sizes[s], sums_body, NULL);
 }
 
-Test(shm_sum, among_threads) {
-  group g;
-  group_init(&g, GROUP_SHM_THREADS, 3, sums_body, NULL);
-  all_well(&g);
-}
+Test(shm_sum, among_threads) { group_passes(GROUP_SHM_THREADS, 3, sums_body, NULL); }
 
 /* Ranks that come late and go early, so that the others wait at every stage. */
 static weir_status uneven_body(weir_transport *t, void *user) {
@@ -126,11 +110,7 @@ static weir_status uneven_body(weir_transport *t, void *user) {
   return status;
 }
 
-Test(shm_sum, ranks_out_of_step) {
-  group g;
-  group_init(&g, GROUP_SHM, 5, uneven_body, NULL);
-  all_well(&g);
-}
+Test(shm_sum, ranks_out_of_step) { group_passes(GROUP_SHM, 5, uneven_body, NULL); }
 
 Test(shm_sum, what_it_does_not_do) {
   weir_transport *t = NULL;
@@ -182,8 +162,7 @@ static weir_status fault_body(weir_transport *t, void *user) {
 /* The first operation fails for other headers, else the second. */
 static void fault_case(int kind, size_t n, weir_status due) {
   fault f = {.kind = kind, .n = n};
-  group g;
-  group_init(&g, GROUP_SHM, 3, fault_body, &f);
+  ENDED group g = group_new(GROUP_SHM, 3, fault_body, &f);
   const double begun_s = weir_now_s();
   group_start(&g);
   for (int r = 0; r < 3; r++)
@@ -198,7 +177,6 @@ static void fault_case(int kind, size_t n, weir_status due) {
       cr_assert(strstr(g.result[r].message, "rank 1") != NULL, "%s", g.result[r].message);
   }
   cr_assert_lt(weir_now_s() - begun_s, 9.0, "it was found out, not waited for");
-  group_done(&g);
 }
 
 static void fault_both(int kind, weir_status due) {

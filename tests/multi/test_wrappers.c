@@ -64,8 +64,7 @@ static weir_status struck_body(weir_transport *t, void *user) {
 }
 
 static void struck_case(enum group_kind kind, weir_strike strike) {
-  group g;
-  group_init(&g, kind, 3, struck_body, &strike);
+  ENDED group g = group_new(kind, 3, struck_body, &strike);
   if (kind == GROUP_THREADS) {
     group_run(&g);
   } else {
@@ -87,7 +86,6 @@ static void struck_case(enum group_kind kind, weir_strike strike) {
   }
   if (strike.kind >= WEIR_STRIKE_RESET)
     cr_assert_eq(g.result[VICTIM].status, WEIR_E_PEER, "%s", g.result[VICTIM].message);
-  group_done(&g);
 }
 
 Test(wrappers, strikes) {
