@@ -142,6 +142,11 @@ static inline void group_rank(group *g, int rank) {
   if (t) t->ops->destroy(t);
 }
 
+/* Before a communicator's declaration: it is freed where its block ends. */
+#define OWNED __attribute__((cleanup(group_free_comm)))
+
+static inline void group_free_comm(weir_comm *const *comm) { weir_comm_free(*comm); }
+
 /* A round of messages, of a step, proves that the group works. */
 static inline weir_status group_talk_at(weir_transport *t, uint64_t step, double timeout_s) {
   weir_comm *comm = NULL;

@@ -13,12 +13,11 @@ typedef struct job {
 
 static weir_status body(weir_transport *t, void *user) {
   const job *j = user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status == WEIR_OK) status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
   if (status == WEIR_OK)
     status = (j->processors ? weir_calibrate_processors : weir_calibrate)(comm, &j->link[t->rank]);
-  weir_comm_free(comm);
   return status;
 }
 

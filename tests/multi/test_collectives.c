@@ -32,7 +32,7 @@ static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank 
 
 static weir_status allreduce_body(weir_transport *t, void *user) {
   const job *j = user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   const size_t at = (size_t)t->rank * j->n;
@@ -50,7 +50,6 @@ static weir_status allreduce_body(weir_transport *t, void *user) {
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->output + at, x, j->n * sizeof *x);
   }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -189,7 +188,7 @@ static size_t block_bytes(int rank, size_t stride) {
 static weir_status gather_body(weir_transport *t, void *user) {
   const size_t stride = *(const size_t *)user;
   const size_t size = (size_t)t->size;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   FREED unsigned char *all = calloc(size + 1, stride + 1), *block = calloc(size, HEADER);
@@ -210,13 +209,12 @@ static weir_status gather_body(weir_transport *t, void *user) {
       if (block[r * HEADER + i] != header_byte(r, i))
         status = weir_fail(WEIR_E_INTERNAL, "header %d", r);
   }
-  weir_comm_free(comm);
   return status;
 }
 
 static weir_status broadcast_body(weir_transport *t, void *user) {
   const size_t length = *(const size_t *)user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   FREED unsigned char *data = calloc(1, length + 8);
@@ -233,7 +231,6 @@ static weir_status broadcast_body(weir_transport *t, void *user) {
     for (size_t i = 0; i < length; i++)
       if (data[i] != data_byte(root, i)) status = weir_fail(WEIR_E_INTERNAL, "byte %zu", i);
   }
-  weir_comm_free(comm);
   return status;
 }
 

@@ -91,13 +91,12 @@ static weir_status gather(weir_comm *comm, uint32_t row, uint64_t seed) {
 }
 
 static weir_status all_rows(weir_transport *t, void *user) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   (void)user;
   for (uint64_t seed = 1; seed <= 2 && status == WEIR_OK; seed++)
     for (uint32_t row = 0; row < WEIR_ALLGATHER_COUNT && status == WEIR_OK; row++)
       status = gather(comm, row, seed * 10 + row);
-  weir_comm_free(comm);
   return status;
 }
 
@@ -115,7 +114,7 @@ static weir_status long_ones(weir_transport *t, void *user) {
   static const size_t bytes[] = {9000001, 63, 9000064};
   const size_t first[] = {0, 1, 3};
   unsigned char behind[11], *memory = malloc(18000200);
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   (void)user;
   memset(behind, 0xA5, sizeof behind);
@@ -133,7 +132,6 @@ static weir_status long_ones(weir_transport *t, void *user) {
         memcmp(memory + at + bytes[i], behind, sizeof behind) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "other bytes in or behind piece %zu", i);
   free(memory);
-  weir_comm_free(comm);
   return status;
 }
 
@@ -147,7 +145,7 @@ static weir_status other_lengths(weir_transport *t, void *user) {
   const int how = *(const int *)user;
   const size_t first[] = {0, 1, 2};
   unsigned char memory[300];
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 3.0);
   if (status != WEIR_OK) abort();
   if (how == 2 && t->rank == 1) _exit(0);
@@ -156,7 +154,6 @@ static weir_status other_lengths(weir_transport *t, void *user) {
   const weir_places places = {part, first, NULL, NULL};
   weir_comm_step(comm, 5, how == 1 && t->rank == 1 ? 2 : 1);
   status = weir_allgather_places(comm, &places, WEIR_ALLGATHER_RING, NULL);
-  weir_comm_free(comm);
   return status;
 }
 

@@ -138,12 +138,11 @@ typedef struct call {
 
 static weir_status body(weir_transport *t, void *user) {
   const call *c = user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   weir_comm_step(comm, 5, 1);
   status = c->rank(comm, &c->job);
-  weir_comm_free(comm);
   return status;
 }
 
@@ -242,7 +241,7 @@ Test(rows, are_in_order) {
 
 static weir_status refuse_body(weir_transport *t, void *user) {
   (void)user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
   unsigned char data[16] = {0};
@@ -263,7 +262,6 @@ static weir_status refuse_body(weir_transport *t, void *user) {
     wrong += weir_allgathers[i].run(comm, data, 8, bytes, NULL) != WEIR_E_INVALID;
   for (int i = 0; i < WEIR_GATHER_COUNT; i++)
     wrong += weir_gathers[i].run(comm, 0, data, 8, bytes) != WEIR_E_INVALID;
-  weir_comm_free(comm);
   return wrong == 0 ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "%d were not refused", wrong);
 }
 
@@ -274,14 +272,13 @@ Test(rows, bad_arguments_are_refused_before_anything_is_sent) {
 /* The root broadcasts more than the others have room for: they say so, and nobody waits. */
 static weir_status too_long_body(weir_transport *t, void *user) {
   const uint32_t row = *(const uint32_t *)user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
   unsigned char data[64] = {0};
   size_t bytes = 64;
   weir_comm_step(comm, 5, 1);
   status = weir_broadcasts[row].run(comm, 0, data, t->rank == 0 ? 64 : 32, &bytes);
-  weir_comm_free(comm);
   return status;
 }
 

@@ -323,7 +323,7 @@ static void start_pairs(group *g) {
 
 static weir_status pairs_body(weir_transport *t, void *user) {
   const int steps = *(const int *)user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 10.0);
   if (status != WEIR_OK) return status;
   for (int step = 0; status == WEIR_OK && (steps < 0 || step < steps); step++) {
@@ -335,7 +335,6 @@ static weir_status pairs_body(weir_transport *t, void *user) {
     for (int i = 0; status == WEIR_OK && i < 1000; i++)
       if (x[i] != (float)(6 + 4 * i)) status = weir_fail(WEIR_E_INTERNAL, "element %d", i);
   }
-  weir_comm_free(comm);
   return status;
 }
 

@@ -56,7 +56,7 @@ static const size_t lengths[] = {0,     1,     3,     16,     17,     1000,   40
                                  32767, 32768, 32769, 131072, 131073, 163841, 300007, 5};
 
 static weir_status sums_body(weir_transport *t, void *user) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   FREED float *x = malloc(300007 * sizeof *x);
   (void)user;
@@ -78,7 +78,6 @@ static weir_status sums_body(weir_transport *t, void *user) {
       if (status == WEIR_OK && one != (float)t->size)
         status = weir_fail(WEIR_E_INTERNAL, "messages in between: %g", (double)one);
     }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -91,7 +90,7 @@ Test(shm_sum, among_threads) { group_passes(GROUP_SHM_THREADS, 3, sums_body, NUL
 
 /* Ranks that come late and go early, so that the others wait at every stage. */
 static weir_status uneven_body(weir_transport *t, void *user) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   static float x[40000];
   (void)user;
@@ -106,7 +105,6 @@ static weir_status uneven_body(weir_transport *t, void *user) {
     for (size_t i = 0; i < n && status == WEIR_OK; i++)
       if (x[i] != due) status = weir_fail(WEIR_E_INTERNAL, "step %d: %g", (int)step, (double)x[i]);
   }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -139,7 +137,7 @@ typedef struct fault {
 static weir_status fault_body(weir_transport *t, void *user) {
   const fault *f = user;
   const bool culprit = t->rank == 1;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, f->kind == FREEZES ? 1.0 : 10.0);
   FREED float *x = calloc(f->n + 1, sizeof *x);
   unsigned char block[GROUP_MAX * HEADER] = {0};
@@ -155,7 +153,6 @@ static weir_status fault_body(weir_transport *t, void *user) {
         weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, x, f->n, WEIR_VALUE_FP32, NULL, &headers);
   else if (status == WEIR_OK)
     status = native(comm, x, culprit && f->kind == OTHER_LENGTH ? f->n + 1 : f->n, &headers);
-  weir_comm_free(comm);
   return status;
 }
 

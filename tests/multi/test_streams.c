@@ -197,7 +197,7 @@ Test(streams, parts_that_do_not_fit_end_the_group) {
 #define N ((size_t)1 << 19) /* a quarter of it, which a ring of four sends, travels in parts */
 
 static weir_status sum(weir_transport *t, int steps, int victim, float due) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   FREED float *x = malloc(N * sizeof *x);
   weir_status status = weir_comm_create(&comm, t, 20.0);
   for (int step = 0; status == WEIR_OK && step < steps; step++) {
@@ -210,7 +210,6 @@ static weir_status sum(weir_transport *t, int steps, int victim, float due) {
       if (x[i] != due + (float)(t->size * (int)(i % 16)))
         status = weir_fail(WEIR_E_INTERNAL, "step %d: %g at %zu", step, (double)x[i], i);
   }
-  weir_comm_free(comm);
   return status;
 }
 

@@ -57,14 +57,13 @@ Test(mismatch, shm) { differ_all(GROUP_SHM); }
 
 /* All ranks but one sum 8 elements; that one has 6: nobody gets a sum. */
 static weir_status lengths_body(weir_transport *t, void *user) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
   float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   weir_comm_step(comm, 1, 1);
   status = weir_allreduces[*(const uint32_t *)user].run(comm, x, t->rank == 1 ? 6 : 8,
                                                         WEIR_VALUE_FP32, NULL, NULL);
-  weir_comm_free(comm);
   return status;
 }
 
@@ -124,7 +123,7 @@ typedef struct endless {
 
 static weir_status endless_body(weir_transport *t, void *user) {
   const endless *e = user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, e->timeout_s);
   if (status != WEIR_OK) return status;
   FREED float *x = malloc(e->n * sizeof *x);
@@ -137,7 +136,6 @@ static weir_status endless_body(weir_transport *t, void *user) {
     status = weir_allreduces[step % WEIR_ALLREDUCE_COUNT].run(comm, x, e->n, format, x, NULL);
     if (step == 0 && e->there != NULL) atomic_fetch_add(e->there, 1);
   }
-  weir_comm_free(comm);
   return status;
 }
 

@@ -8,7 +8,7 @@
 
 /* Sums 1 + 2 + ... over the ranks, `times` times. */
 static weir_status sums(weir_transport *t, int times) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 3.0);
   if (status != WEIR_OK) return status;
   FREED float *x = malloc(N * sizeof *x);
@@ -20,7 +20,6 @@ static weir_status sums(weir_transport *t, int times) {
     for (size_t k = 0; status == WEIR_OK && k < N; k++)
       if (x[k] != due) status = weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x[k]);
   }
-  weir_comm_free(comm);
   return status;
 }
 

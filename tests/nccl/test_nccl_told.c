@@ -81,7 +81,7 @@ static weir_status take_step(rank *r, weir_engine *engine, int step) {
 static weir_status course_body(rank *r) {
   script_step steps[STEPS] = {0};
   script s = {steps, STEPS, 0};
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_engine *engine = NULL;
   weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);
   for (int k = 0; k < STEPS && status == WEIR_OK; k++) {
@@ -102,7 +102,6 @@ static weir_status course_body(rank *r) {
     if (status == WEIR_OK) status = check_ran(r, before, due, (size_t)course[s.at].sums);
   }
   weir_engine_free(engine);
-  weir_comm_free(comm);
   return status;
 }
 
