@@ -24,6 +24,7 @@ weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double 
 void weir_comm_free(weir_comm *comm); /* does not free the transport */
 /* Its scratch takes no memory until the next collective; between collectives. */
 void weir_comm_give_back(weir_comm *comm);
+weir_transport *weir_comm_transport(const weir_comm *comm);
 int weir_comm_rank(const weir_comm *comm);
 int weir_comm_size(const weir_comm *comm);
 /* Start a step: sets the tag of all following collectives; the op counter starts at 0. */
@@ -62,17 +63,19 @@ bool weir_comm_crosses(const weir_comm *comm, int peer);
 /* How all-reduce puts values on the wire. */
 typedef enum weir_value_format { WEIR_VALUE_FP32 = 0, WEIR_VALUE_BF16 = 1 } weir_value_format;
 
+/* Sum over ranks of x[0..n), in place, bit-identical on all ranks and from run to run.  With
+ * WEIR_VALUE_BF16 partial sums are rounded before they travel, and what a rank's own rounding
+ * lost is in error[0..n) afterwards (may be NULL with fp32), so that
+ *   N-rank sum of inputs = result + sum over ranks of error.
+ * error comes in all zero: on the way it may hold what other ranks have sent. */
+typedef weir_status weir_allreduce_run(weir_comm *comm, float *x, size_t n,
+                                       weir_value_format format, float *error,
+                                       weir_headers *headers);
 typedef struct weir_allreduce {
   uint32_t id;
   const char *name; /* "ring", "tree", ... */
   const char *description;
-  /* Sum over ranks of x[0..n), in place, bit-identical on all ranks and from run to run.  With
-   * WEIR_VALUE_BF16 partial sums are rounded before they travel, and what a rank's own rounding
-   * lost is in error[0..n) afterwards (may be NULL with fp32), so that
-   *   N-rank sum of inputs = result + sum over ranks of error.
-   * error comes in all zero: on the way it may hold what other ranks have sent. */
-  weir_status (*run)(weir_comm *comm, float *x, size_t n, weir_value_format format, float *error,
-                     weir_headers *headers);
+  weir_allreduce_run *run;
 } weir_allreduce;
 enum {
   WEIR_ALLREDUCE_RING = 0,
@@ -112,8 +115,9 @@ weir_status weir_broadcast(weir_comm *comm, int root, void *data, size_t capacit
 /* All-gather of blocks of different sizes (Bruck's algorithm: ceil(log2 N) rounds for any N).
  * Block r lands at all + r * stride with its length in bytes[r]; the caller's own block must
  * already lie in its place.  Every length is at most stride. */
-weir_status weir_allgather(weir_comm *comm, void *all, size_t stride, size_t *bytes,
-                           weir_headers *headers);
+typedef weir_status weir_allgather_run(weir_comm *comm, void *all, size_t stride, size_t *bytes,
+                                       weir_headers *headers);
+weir_allgather_run weir_allgather;
 
 /* Nobody is back before all have come, with the headers of all where there are any. */
 weir_status weir_comm_meet(weir_comm *comm, weir_headers *headers);
@@ -142,9 +146,7 @@ typedef struct weir_allgather_row {
   uint32_t id;
   const char *name;
   const char *description;
-  /* As weir_allgather. */
-  weir_status (*run)(weir_comm *comm, void *all, size_t stride, size_t *bytes,
-                     weir_headers *headers);
+  weir_allgather_run *run; /* as weir_allgather */
 } weir_allgather_row;
 enum {
   WEIR_ALLGATHER_BRUCK = 0,

@@ -79,6 +79,7 @@ void weir_comm_give_back(weir_comm *comm) {
   if (comm->hosts.outer && comm->hosts.outer != comm) weir_comm_give_back(comm->hosts.outer);
 }
 
+weir_transport *weir_comm_transport(const weir_comm *comm) { return comm->transport; }
 int weir_comm_rank(const weir_comm *comm) { return comm->transport->rank; }
 int weir_comm_size(const weir_comm *comm) { return comm->transport->size; }
 

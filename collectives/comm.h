@@ -73,32 +73,10 @@ void weir_add_fp32(float *to, const float *from, size_t n);
 void weir_add_bf16(float *to, const uint16_t *from, size_t n);
 
 /* The rows of weir_allreduces[]. */
-weir_status weir_allreduce_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                float *error, weir_headers *headers);
-weir_status weir_allreduce_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                float *error, weir_headers *headers);
-weir_status weir_allreduce_halving(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                   float *error, weir_headers *headers);
-weir_status weir_allreduce_double_tree(weir_comm *comm, float *x, size_t n,
-                                       weir_value_format format, float *error,
-                                       weir_headers *headers);
-weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                 float *error, weir_headers *headers);
-weir_status weir_allreduce_star(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                float *error, weir_headers *headers);
-
-weir_status weir_allreduce_doubling(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                    float *error, weir_headers *headers);
-weir_status weir_allreduce_direct(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                  float *error, weir_headers *headers);
-weir_status weir_allreduce_native(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                  float *error, weir_headers *headers);
-weir_status weir_allreduce_native_ring(weir_comm *comm, float *x, size_t n,
-                                       weir_value_format format, float *error,
-                                       weir_headers *headers);
-weir_status weir_allreduce_native_tree(weir_comm *comm, float *x, size_t n,
-                                       weir_value_format format, float *error,
-                                       weir_headers *headers);
+weir_allreduce_run weir_allreduce_ring, weir_allreduce_tree, weir_allreduce_halving,
+    weir_allreduce_double_tree, weir_allreduce_torus, weir_allreduce_star, weir_allreduce_doubling,
+    weir_allreduce_direct, weir_allreduce_native, weir_allreduce_native_ring,
+    weir_allreduce_native_tree;
 
 /* WEIR_E_INVALID unless root is a rank; or unless a block fits its stride. */
 weir_status weir_comm_root(const weir_comm *comm, int root);
@@ -109,12 +87,7 @@ weir_status weir_broadcast_chain(weir_comm *comm, int root, void *data, size_t c
                                  size_t *bytes);
 weir_status weir_broadcast_direct(weir_comm *comm, int root, void *data, size_t capacity,
                                   size_t *bytes);
-weir_status weir_allgather_ring(weir_comm *comm, void *all, size_t stride, size_t *bytes,
-                                weir_headers *headers);
-weir_status weir_allgather_doubling(weir_comm *comm, void *all, size_t stride, size_t *bytes,
-                                    weir_headers *headers);
-weir_status weir_allgather_direct(weir_comm *comm, void *all, size_t stride, size_t *bytes,
-                                  weir_headers *headers);
+weir_allgather_run weir_allgather_ring, weir_allgather_doubling, weir_allgather_direct;
 weir_status weir_reduce_scatter_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                      float *error);
 weir_status weir_reduce_scatter_pairwise(weir_comm *comm, float *x, size_t n,

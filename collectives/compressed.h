@@ -58,14 +58,15 @@ typedef struct weir_coder {
   bool stays;  /* messages stay where they are made, in ops->room_of */
 } weir_coder;
 
+/* Sum over ranks of x[0..n), in place; error[0..n): what this rank's encoding lost, complete
+ * before another rank can be through.  On failure both are undefined otherwise. */
+typedef weir_status weir_compressed_run(weir_comm *comm, const weir_coder *coder, float *x,
+                                        size_t n, float *error, weir_headers *headers);
 typedef struct weir_compressed_row {
   uint32_t id;
   const char *name;
   const char *description;
-  /* Sum over ranks of x[0..n), in place; error[0..n): what this rank's encoding lost, complete
-   * before another rank can be through.  On failure both are undefined otherwise. */
-  weir_status (*run)(weir_comm *comm, const weir_coder *coder, float *x, size_t n, float *error,
-                     weir_headers *headers);
+  weir_compressed_run *run;
 } weir_compressed_row;
 enum {
   WEIR_COMPRESSED_SRA = 0,
@@ -118,19 +119,13 @@ weir_status weir_coder_await(const weir_coder *coder);
 /* Nobody else is there: nothing is lost. */
 weir_status weir_coder_alone(const weir_coder *coder, float *error, size_t n);
 
-weir_status weir_compressed_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                float *error, weir_headers *headers);
-weir_status weir_compressed_ring(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                 float *error, weir_headers *headers);
-weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                 float *error, weir_headers *headers);
+weir_compressed_run weir_compressed_sra, weir_compressed_ring, weir_compressed_tree;
 /* Between machines alone (CGX, section 4: the intra-node communication may be an all-reduce without
  * compression): a machine's ranks sum without rounding, each sends its share through SRA to the
  * ranks at its place of other machines, and shares are gathered inside.  What encoding a machine's
  * sum loses stays with the rank that encoded it.  Where machines have different numbers of ranks,
  * and where each has one, SRA among all (allreduce_hier.c). */
-weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                     float *error, weir_headers *headers);
+weir_compressed_run weir_compressed_hier_sra;
 
 /* --- HiTopKComm ----------------------------------------------------------------------------- */
 

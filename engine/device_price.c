@@ -83,12 +83,11 @@ static weir_status make_gradients(trial *t, const uint8_t *types) {
   return WEIR_OK;
 }
 
-static weir_status open_trial(trial *t, const weir_engine *of, weir_transport *transport,
-                              weir_comm *comm, const weir_plan *first, size_t most) {
+static weir_status open_trial(trial *t, const weir_engine *of, weir_comm *comm,
+                              const weir_plan *first, size_t most) {
   weir_status status = shape(t, of, most);
   if (status != WEIR_OK) return status;
   const weir_engine_config config = {.comm = comm,
-                                     .transport = transport,
                                      .layout = {t->tensors, t->offset},
                                      .rows = t->rows,
                                      .types = of->types,
@@ -188,10 +187,10 @@ static weir_status time_plan(const trial *t, const weir_plan *plan, size_t ranks
 }
 
 /* All plans with the first *n elements, at most so many; *n becomes how many these are. */
-static weir_status time_size(const weir_engine *of, weir_transport *transport, weir_comm *comm,
-                             const weir_plan *plans, size_t count, size_t *n, double *seconds) {
+static weir_status time_size(const weir_engine *of, weir_comm *comm, const weir_plan *plans,
+                             size_t count, size_t *n, double *seconds) {
   trial t = {0};
-  weir_status status = open_trial(&t, of, transport, comm, &plans[0], *n);
+  weir_status status = open_trial(&t, of, comm, &plans[0], *n);
   for (size_t i = 0; i < count && status == WEIR_OK; i++)
     status = time_plan(&t, &plans[i], (size_t)of->size, &seconds[i]);
   *n = t.n;
@@ -210,14 +209,14 @@ static double line_at(size_t n, const size_t size[2], double less, double more) 
          beyond * (rises ? (more - less) / (double)(size[1] - size[0]) : more / (double)size[1]);
 }
 
-static weir_status time_sizes(const weir_engine *of, weir_transport *transport, weir_comm *comm,
-                              size_t most, const weir_plan *plans, size_t count, double *seconds) {
+static weir_status time_sizes(const weir_engine *of, weir_comm *comm, size_t most,
+                              const weir_plan *plans, size_t count, double *seconds) {
   size_t size[2] = {most / smaller, most};
-  weir_status status = time_size(of, transport, comm, plans, count, &size[1], seconds);
+  weir_status status = time_size(of, comm, plans, count, &size[1], seconds);
   if (status != WEIR_OK || size[1] == of->n) return status;
   double *less = calloc(count, sizeof *less);
   if (less == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to time %zu plans", count);
-  status = time_size(of, transport, comm, plans, count, &size[0], less);
+  status = time_size(of, comm, plans, count, &size[0], less);
   for (size_t i = 0; i < count && status == WEIR_OK; i++)
     seconds[i] = line_at(of->n, size, less[i], seconds[i]);
   free(less);
@@ -238,7 +237,7 @@ weir_status weir_engine_price(const weir_engine *engine, size_t most, const weir
   if (status != WEIR_OK) return status;
   status = weir_comm_create(&comm, alone, timeout_s);
   if (status == WEIR_OK)
-    status = time_sizes(engine, alone, comm, most > 0 ? most : usual_most, plans, count, seconds);
+    status = time_sizes(engine, comm, most > 0 ? most : usual_most, plans, count, seconds);
   weir_comm_free(comm);
   alone->ops->destroy(alone);
   return status;

@@ -56,8 +56,8 @@ weir_status weir_engine_check(const weir_engine *engine) {
 }
 
 weir_status weir_engine_blame(weir_engine *engine, int culprit, weir_status status) {
-  weir_transport *transport = engine->config.transport;
-  if (transport != NULL && transport->ops->abort != NULL) transport->ops->abort(transport, culprit);
+  weir_transport *const transport = weir_comm_transport(engine->config.comm);
+  if (transport->ops->abort != NULL) transport->ops->abort(transport, culprit);
   return status;
 }
 

@@ -116,12 +116,11 @@ typedef struct weir_engine_hooks {
 
 typedef struct weir_engine weir_engine;
 
-/* layout is copied.  The engine borrows comm and transport; hooks are copied.  virtual_network as
+/* layout is copied.  The engine borrows comm; hooks are copied.  virtual_network as
  * in weir_options: comm_s then comes from the cost rows instead of the clock, and compute_s and
  * compress_s from the thread's processor time. */
 typedef struct weir_engine_config {
   weir_comm *comm;
-  weir_transport *transport;
   weir_layout layout;
   const size_t *rows;   /* per tensor: of a matrix, row after row; 1 or 0: a vector.  Divides the
                          tensor's elements.  Copied; NULL: all are vectors */
@@ -235,9 +234,8 @@ void weir_engine_stand(weir_engine *engine, weir_standing *standing);
  * *missed then tells of both.  A rank that has just joined misses all, and keeps nothing back.
  * Collective.  want_curve: as in the hooks, for the rank's new number.
  */
-weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_transport *transport,
-                                const weir_standing *all, double cr, bool (*want_curve)(void *),
-                                int *leader, bool *missed);
+weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, const weir_standing *all,
+                                double cr, bool (*want_curve)(void *), int *leader, bool *missed);
 
 /* --- to go on later (resume.c) --------------------------------------------------------------- */
 

@@ -155,13 +155,11 @@ static weir_status resize(weir_engine *engine, double cr, bool (*want_curve)(voi
   return status;
 }
 
-weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_transport *transport,
-                                const weir_standing *all, double cr, bool (*want_curve)(void *),
-                                int *leader, bool *missed) {
+weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, const weir_standing *all,
+                                double cr, bool (*want_curve)(void *), int *leader, bool *missed) {
   const int ranks = weir_comm_size(comm), rank = weir_comm_rank(comm);
   bool behind = false;
   engine->config.comm = comm;
-  engine->config.transport = transport;
   weir_status status = find_leader(all, ranks, leader, &behind);
   *missed = status == WEIR_OK && (all[rank].fresh || all[rank].committed != all[*leader].committed);
   for (int r = 0; status == WEIR_OK && r < ranks; r++) {

@@ -108,8 +108,7 @@ static size_t numel(const weir_engine *engine, size_t tensor) {
 /* Before the step's first message: what all of its messages carry. */
 static void open_exchange(weir_engine *engine) {
   const weir_engine_hooks *hooks = &engine->config.hooks;
-  engine->bytes_before =
-      engine->config.transport != NULL ? engine->config.transport->bytes_sent : 0;
+  engine->bytes_before = weir_comm_transport(engine->config.comm)->bytes_sent;
   weir_comm_step(engine->config.comm, weir_plan_digest(&engine->plan), engine->exchanges);
   engine->counting = weir_telemetry_counts(engine);
   engine->curve_wanted = engine->curve != NULL && hooks->want_curve(hooks->user);

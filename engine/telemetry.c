@@ -194,9 +194,7 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
   info->compress_s = engine->compress_s;
   info->comm_s = engine->comm_s;
   info->exchange_s = engine->exchange_s;
-  info->wire_bytes = engine->config.transport != NULL
-                         ? engine->config.transport->bytes_sent - engine->bytes_before
-                         : 0;
+  info->wire_bytes = weir_comm_transport(engine->config.comm)->bytes_sent - engine->bytes_before;
   info->gain = mean_gain(engine);
   info->overhead_s = engine->overhead_s;
   weir_engine_network(engine, info);

@@ -81,7 +81,7 @@ static weir_status agree_on_state(weir_session *session, const weir_standing *mi
     if (all[r].committed > step) step = all[r].committed;
   const double cr = weir_policy_warm_ratio(first.cr, step, session->options.warmup_steps);
   if (status == WEIR_OK)
-    status = weir_engine_regroup(session->engine, session->comm, session->transport, all, cr,
+    status = weir_engine_regroup(session->engine, session->comm, all, cr,
                                  weir_session_curve_hook(session), &left->current, &left->missed);
   if (status == WEIR_OK) left->step = step;
   if (status == WEIR_OK) left->missed = session->missed = session->missed || left->missed;

@@ -299,7 +299,6 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
       session->device_ops != NULL ? weir_policy_samples(session->options.policy) : 0;
   const weir_engine_config config = {
       .comm = session->comm,
-      .transport = session->transport,
       .layout = layout,
       .rows = session->rows,
       .types = session->types,

@@ -45,7 +45,6 @@ static void open_course(course *c, bool machines) {
   CHECK(weir_comm_find_hosts(c->comm, (uint64_t)(launch.rank / per_machine)) == WEIR_OK, "hosts");
   for (int p = 0; p < PARTS; p++) c->part[p] = calloc(n + 1, sizeof(float));
   const weir_engine_config config = {.comm = c->comm,
-                                     .transport = c->transport,
                                      .layout = {TENSORS, offset},
                                      .rows = rows,
                                      .first_plan = plan_of(0),

@@ -138,7 +138,6 @@ static inline weir_engine_config config_of(const member *m, const course *c, scr
   const bool device = c->where >> m->rank & 1;
   const weir_device_ops *const ops = c->other[m->rank] != NULL ? c->other[m->rank] : c->device.ops;
   return (weir_engine_config){.comm = m->comm,
-                              .transport = m->transport,
                               .layout = {TENSORS, c->offset},
                               .rows = c->rows,
                               .momentum = c->momentum,

@@ -142,6 +142,11 @@ static inline void group_rank(group *g, int rank) {
   if (t) t->ops->destroy(t);
 }
 
+/* Before a communicator's declaration: it is freed where its block ends. */
+#define OWNED __attribute__((cleanup(group_free_comm)))
+
+static inline void group_free_comm(weir_comm *const *comm) { weir_comm_free(*comm); }
+
 /* A round of messages, of a step, proves that the group works. */
 static inline weir_status group_talk_at(weir_transport *t, uint64_t step, double timeout_s) {
   weir_comm *comm = NULL;
@@ -173,18 +178,19 @@ static inline void *group_thread_main(void *argument) {
   return NULL;
 }
 
-static inline void group_start(group *g) {
+static inline void group_start_rank(group *g, int rank) {
   (void)fflush(NULL);
-  for (int r = 0; r < g->size; r++) {
-    g->result[r].status = WEIR_E_INTERNAL;
-    g->pid[r] = fork();
-    if (g->pid[r] < 0) abort();
-    if (g->pid[r] == 0) {
-      (void)alarm(GROUP_WATCHDOG_S);
-      group_rank(g, r);
-      _exit(0);
-    }
-  }
+  g->result[rank].status = WEIR_E_INTERNAL;
+  g->pid[rank] = fork();
+  if (g->pid[rank] < 0) abort();
+  if (g->pid[rank] > 0) return;
+  (void)alarm(GROUP_WATCHDOG_S);
+  group_rank(g, rank);
+  _exit(0);
+}
+
+static inline void group_start(group *g) {
+  for (int r = 0; r < g->size; r++) group_start_rank(g, r);
 }
 
 /* Wait for every process; a rank that died of a signal keeps its WEIR_E_INTERNAL. */
@@ -217,14 +223,22 @@ static inline void group_well(const group *g) {
 
 static inline void group_done(group *g) { (void)munmap(g->result, GROUP_MAX * sizeof *g->result); }
 
+/* Before a group's declaration: it ends where its block ends. */
+#define ENDED __attribute__((cleanup(group_done)))
+
+static inline group group_new(enum group_kind kind, int size,
+                              weir_status (*body)(weir_transport *, void *), void *user) {
+  group g;
+  group_init(&g, kind, size, body, user);
+  return g;
+}
+
 /* Every rank of such a group runs body, and ends well. */
 static inline void group_passes(enum group_kind kind, int size,
                                 weir_status (*body)(weir_transport *, void *), void *user) {
-  group g;
-  group_init(&g, kind, size, body, user);
+  ENDED group g = group_new(kind, size, body, user);
   group_run(&g);
   group_well(&g);
-  group_done(&g);
 }
 
 #endif

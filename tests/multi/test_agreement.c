@@ -51,7 +51,6 @@ static weir_engine *create(member *m, voice *v, weir_plan first) {
   static const size_t offset[] = {0, 1, N};
   const weir_engine_config config = {
       .comm = m->comm,
-      .transport = m->transport,
       .layout = {2, offset},
       .first_plan = first,
       .hooks = {.user = v, .local = local, .propose = propose, .observe = observe}};
@@ -191,7 +190,6 @@ static void probe_once(member *m) {
   const weir_plan plan = group_plan(6, 0.1, 5);
   const weir_engine_config config = {
       .comm = m->comm,
-      .transport = m->transport,
       .layout = {2, offset},
       .first_plan = plan,
       .hooks = {.user = &p, .propose = propose_probe, .probe = count_probe}};

@@ -90,7 +90,6 @@ static void body(member *m) {
   script v = {c->script, STEPS, 0};
   weir_engine *engine = NULL;
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .rows = rows,
                                      .first_plan = c->script[0].plan,

@@ -130,7 +130,6 @@ static void run_course(member *m) {
   const weir_controller_config deciding = {
       .policy = c->policy, .world_size = m->size, .layout = layout, .names = c->names, .seed = 1};
   weir_engine_config config = {.comm = m->comm,
-                               .transport = m->transport,
                                .layout = layout,
                                .hooks = {.user = &v,
                                          .local = tell_network,

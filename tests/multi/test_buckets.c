@@ -167,7 +167,6 @@ static void run_course(member *m) {
   course *c = m->group->shared;
   script v = {c->steps, c->count, 0};
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, c->offset},
                                      .first_plan = c->steps[0].plan,
                                      .first_buckets = c->steps[0].table,

@@ -39,7 +39,6 @@ static weir_plan plan_of(const weir_plan_bucket *table, size_t count, uint64_t i
 static weir_engine *create(member *m, weir_comm *comm, const weir_plan *plan,
                            const weir_plan_bucket *table, weir_engine_hooks hooks) {
   const weir_engine_config config = {.comm = comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .first_plan = *plan,
                                      .first_buckets = table,

@@ -14,20 +14,18 @@ typedef struct job {
 
 static weir_status body(weir_transport *t, void *user) {
   const job *j = user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status == WEIR_OK) status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
   if (status == WEIR_OK)
     status = (j->processors ? weir_calibrate_processors : weir_calibrate)(comm, &j->link[t->rank]);
-  weir_comm_free(comm);
   return status;
 }
 
 static void check(enum group_kind kind, const char *layout) {
   const int size = (int)strlen(layout);
   job j = {layout, group_shared(GROUP_MAX * sizeof(weir_link)), false};
-  group g;
-  group_init(&g, kind, size, body, &j);
+  ENDED group g = group_new(kind, size, body, &j);
   group_run(&g);
   for (int r = 0; r < size; r++) {
     cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
@@ -50,7 +48,6 @@ static void check(enum group_kind kind, const char *layout) {
     cr_assert_eq(l->alpha, l->inner_alpha);
     cr_assert_eq(l->beta, l->inner_beta);
   }
-  group_done(&g);
   (void)munmap(j.link, GROUP_MAX * sizeof(weir_link));
 }
 
@@ -65,12 +62,10 @@ Test(calibrate, all_ranks_learn_the_same) {
 Test(calibrate, one_rank_has_nothing_to_measure) {
   job j = {"a", group_shared(GROUP_MAX * sizeof(weir_link)), false};
   memset(j.link, 1, sizeof *j.link);
-  group g;
-  group_init(&g, GROUP_THREADS, 1, body, &j);
+  ENDED group g = group_new(GROUP_THREADS, 1, body, &j);
   group_run(&g);
   cr_assert_eq(g.result[0].status, WEIR_OK, "%s", g.result[0].message);
   cr_assert_eq(j.link[0].alpha + j.link[0].beta + j.link[0].burst + j.link[0].byte_s, 0.0);
-  group_done(&g);
   (void)munmap(j.link, GROUP_MAX * sizeof(weir_link));
 }
 
@@ -80,8 +75,7 @@ static void check_processors(enum group_kind kind, const char *layout, double al
   job j = {layout, group_shared(GROUP_MAX * sizeof(weir_link)), true};
   for (int r = 0; r < 3; r++) j.link[r] = (weir_link){.alpha = r, .beta = 1};
   j.link[0] = (weir_link){.alpha = alpha, .beta = beta};
-  group g;
-  group_init(&g, kind, 3, body, &j);
+  ENDED group g = group_new(kind, 3, body, &j);
   group_run(&g);
   for (int r = 0; r < 3; r++) {
     cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
@@ -93,7 +87,6 @@ static void check_processors(enum group_kind kind, const char *layout, double al
   cr_assert((l->inner_alpha > 0) == inside && (l->inner_beta > 0) == inside);
   cr_assert(l->message_s >= 0 && isfinite(l->message_s) && l->byte_s >= 0 && isfinite(l->byte_s));
   cr_assert_eq(l->sum_s > 0, measured);
-  group_done(&g);
   (void)munmap(j.link, GROUP_MAX * sizeof(weir_link));
 }
 

@@ -131,9 +131,8 @@ static staff hire(const office *o, int ranks) {
 
 static group group_of(staff *s, int size, int streams,
                       weir_status (*body)(weir_transport *, void *)) {
-  group g;
+  group g = group_new(GROUP_TCP, size, body, s);
   clerk = s;
-  group_init(&g, GROUP_TCP, size, body, s);
   g.secret = SECRET_TEXT;
   g.streams = streams;
   g.prepare = show;
@@ -165,10 +164,9 @@ Test(certificates, all_show_each_other_theirs) {
   authority_write(&between, s.of[1].certificate);
   authority_free(&between);
   for (int streams = 1; streams <= 2; streams++) {
-    group g = group_of(&s, 3, streams, talk);
+    ENDED group g = group_of(&s, 3, streams, talk);
     group_run(&g);
     group_well(&g);
-    group_done(&g);
   }
   close_office(&o);
 }
@@ -176,7 +174,7 @@ Test(certificates, all_show_each_other_theirs) {
 /* One's certificate comes from elsewhere, as it and the others trust other authorities; whether it is
  * the one that is called or the one that calls. */
 static void expect_refusal(staff *s, int who, const char *verdict, const char *alert) {
-  group g = group_of(s, 2, 1, group_talk);
+  ENDED group g = group_of(s, 2, 1, group_talk);
   g.timeout_s = 10.0;
   group_run(&g);
   const group_result *it = &g.result[who], *other = &g.result[1 - who];
@@ -189,7 +187,6 @@ static void expect_refusal(staff *s, int who, const char *verdict, const char *a
   (void)snprintf(due, sizeof due, "rank %d refused this rank's certificate: ", 1 - who);
   cr_assert(strstr(it->message, due) != NULL && strstr(it->message, alert) != NULL, "%s",
             it->message);
-  group_done(&g);
 }
 
 Test(certificates, one_of_another_authority_is_refused_and_told) {
@@ -217,7 +214,7 @@ Test(certificates, one_that_expires_meanwhile_is_refused_and_told) {
   office o = open_office();
   staff s = hire(&o, 2);
   s.of[1] = authority_certify(&o.ours, o.folder, "brief", (certify_as){.until = 2});
-  group g = group_of(&s, 2, 1, group_talk);
+  ENDED group g = group_of(&s, 2, 1, group_talk);
   g.prepare = show_until_it_expires;
   group_run(&g);
   cr_assert_eq(g.result[0].status, WEIR_E_PROTOCOL, "%s", g.result[0].message);
@@ -226,7 +223,6 @@ Test(certificates, one_that_expires_meanwhile_is_refused_and_told) {
   cr_assert_not_null(strstr(g.result[0].message, "expired"), "%s", g.result[0].message);
   cr_assert_not_null(strstr(g.result[1].message, "rank 0 refused this rank's certificate"), "%s",
                      g.result[1].message);
-  group_done(&g);
   close_office(&o);
 }
 
@@ -235,13 +231,12 @@ Test(certificates, all_have_some_or_none) {
   for (int who = 0; who < 2; who++) {
     staff s = hire(&o, 2);
     s.trusted[who] = "";
-    group g = group_of(&s, 2, 1, group_talk);
+    ENDED group g = group_of(&s, 2, 1, group_talk);
     g.timeout_s = 3.0;
     group_run(&g);
     cr_assert_eq(g.result[1].status, WEIR_E_MISMATCH, "%s", g.result[1].message);
     cr_assert_not_null(strstr(g.result[1].message, "WEIR_TLS_CERT"), "%s", g.result[1].message);
     cr_assert_eq(g.result[0].status, WEIR_E_TIMEOUT, "%s", g.result[0].message);
-    group_done(&g);
   }
   close_office(&o);
 }
@@ -329,11 +324,10 @@ static weir_status lose_one(weir_transport *t, void *user) {
 Test(certificates, survivors_show_what_is_in_the_files_by_then) {
   office o = open_office();
   staff s = hire(&o, 4);
-  group g = group_of(&s, 4, 1, lose_one);
+  ENDED group g = group_of(&s, 4, 1, lose_one);
   group_run(&g);
   for (int r = 0; r < 4; r++)
     if (r != 1) cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s", r, g.result[r].message);
-  group_done(&g);
   close_office(&o);
 }
 
@@ -453,8 +447,7 @@ static void be_member(const staff *s, int rank, const char *where, int joined) {
 Test(certificates, sessions_train_and_one_joins) {
   office o = open_office();
   const staff s = hire(&o, 3);
-  group g;
-  group_init(&g, GROUP_TCP, 3, NULL, NULL);
+  ENDED group g = group_new(GROUP_TCP, 3, NULL, NULL);
   (void)fflush(NULL);
   for (int r = 0; r < 3; r++) {
     g.pid[r] = fork();
@@ -465,6 +458,5 @@ Test(certificates, sessions_train_and_one_joins) {
     (void)waitpid(g.pid[r], &code, 0);
     cr_assert_eq(code, 0, "rank %d: %d", r, code);
   }
-  group_done(&g);
   close_office(&o);
 }

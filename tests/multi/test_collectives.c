@@ -32,7 +32,7 @@ static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank 
 
 static weir_status allreduce_body(weir_transport *t, void *user) {
   const job *j = user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   const size_t at = (size_t)t->rank * j->n;
@@ -50,7 +50,6 @@ static weir_status allreduce_body(weir_transport *t, void *user) {
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->output + at, x, j->n * sizeof *x);
   }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -107,15 +106,13 @@ static void allreduce_case(enum group_kind kind, uint32_t algorithm, int size, s
   weir_rng rng = weir_rng_of(1000 * n + (uint64_t)size);
   for (size_t i = 0; i < (size_t)size * n; i++)
     j.input[i] = (float)(2 * weir_rng_uniform(&rng) - 1);
-  group g;
-  group_init(&g, kind, size, allreduce_body, &j);
+  ENDED group g = group_new(kind, size, allreduce_body, &j);
   group_run(&g);
   for (int r = 0; r < size; r++)
     cr_assert_eq(g.result[r].status, WEIR_OK, "N %d n %zu rank %d: %s", size, n, r,
                  g.result[r].message);
   check_sums(&j);
   check_headers(j.headers, size);
-  group_done(&g);
   (void)munmap(j.input, bytes ? bytes : 1);
   (void)munmap(j.output, bytes ? bytes : 1);
   (void)munmap(j.error, bytes ? bytes : 1);
@@ -191,7 +188,7 @@ static size_t block_bytes(int rank, size_t stride) {
 static weir_status gather_body(weir_transport *t, void *user) {
   const size_t stride = *(const size_t *)user;
   const size_t size = (size_t)t->size;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   FREED unsigned char *all = calloc(size + 1, stride + 1), *block = calloc(size, HEADER);
@@ -212,13 +209,12 @@ static weir_status gather_body(weir_transport *t, void *user) {
       if (block[r * HEADER + i] != header_byte(r, i))
         status = weir_fail(WEIR_E_INTERNAL, "header %d", r);
   }
-  weir_comm_free(comm);
   return status;
 }
 
 static weir_status broadcast_body(weir_transport *t, void *user) {
   const size_t length = *(const size_t *)user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   FREED unsigned char *data = calloc(1, length + 8);
@@ -235,7 +231,6 @@ static weir_status broadcast_body(weir_transport *t, void *user) {
     for (size_t i = 0; i < length; i++)
       if (data[i] != data_byte(root, i)) status = weir_fail(WEIR_E_INTERNAL, "byte %zu", i);
   }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -244,13 +239,11 @@ static void bytes_all(enum group_kind kind, weir_status (*body)(weir_transport *
     for (size_t l = 0; l < COUNT(lengths); l += stride_of(kind)) {
       if (!sampled(5)) continue;
       size_t length = lengths[l];
-      group g;
-      group_init(&g, kind, sizes[s], body, &length);
+      ENDED group g = group_new(kind, sizes[s], body, &length);
       group_run(&g);
       for (int r = 0; r < g.size; r++)
         cr_assert_eq(g.result[r].status, WEIR_OK, "N %d length %zu rank %d: %s", g.size, length, r,
                      g.result[r].message);
-      group_done(&g);
     }
 }
 

@@ -105,13 +105,11 @@ static void run_case(enum group_kind kind, int size, job *j) {
   j->error = group_shared(bytes);
   j->headers = group_shared(headers);
   draw_input(j, size);
-  group g;
-  group_init(&g, kind, size, body, j);
+  ENDED group g = group_new(kind, size, body, j);
   group_run(&g);
   for (int r = 0; r < size; r++)
     cr_assert_eq(g.result[r].status, WEIR_OK, "row %u codec %u N %d n %zu rank %d: %s", j->row,
                  j->codec, size, j->n, r, g.result[r].message);
-  group_done(&g);
   check_conservation(j, size);
   for (int r = 0; r < size; r++)
     for (int from = 0; from < size; from++)
@@ -377,13 +375,11 @@ static weir_status differing_body(weir_transport *t, void *user) {
 
 Test(compressed, what_cannot_be_decoded_ends_the_group) {
   for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++) {
-    group g;
-    group_init(&g, GROUP_TCP, 3, differing_body, &row);
+    ENDED group g = group_new(GROUP_TCP, 3, differing_body, &row);
     group_run(&g);
     for (int r = 0; r < 3; r++)
       cr_assert_geq(g.result[r].status, WEIR_E_TIMEOUT, "row %u rank %d: %d %s", row, r,
                     (int)g.result[r].status, g.result[r].message);
-    group_done(&g);
   }
 }
 

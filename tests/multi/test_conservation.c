@@ -195,7 +195,6 @@ static void run_course(member *m) {
   size_t rows[5];
   group_rows(c->offset, 5, rows);
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {5, c->offset},
                                      .rows = rows,
                                      .first_plan = c->plans[0],

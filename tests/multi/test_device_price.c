@@ -152,7 +152,6 @@ static void price(member *m) {
   if (m->rank != 0) return;
   (void)weir_plan_parse("none:1:dense-ring", &first);
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {a->tensors, a->offset},
                                      .rows = a->rows,
                                      .types = a->types,
@@ -279,8 +278,7 @@ Test(device_price, without_a_device_there_is_no_time) {
   const weir_plan plan = plan_of(WEIR_CODEC_TOPK);
   cr_assert_eq(weir_transport_inproc(&alone, "price host", 0, 1, 5), WEIR_OK);
   cr_assert_eq(weir_comm_create(&comm, alone, 5), WEIR_OK);
-  const weir_engine_config config = {
-      .comm = comm, .transport = alone, .layout = {1, offset}, .first_plan = plan};
+  const weir_engine_config config = {.comm = comm, .layout = {1, offset}, .first_plan = plan};
   cr_assert_eq(weir_engine_create(&engine, &config), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(weir_engine_price(engine, 0, &plan, 1, &seconds), WEIR_E_UNSUPPORTED);
   weir_engine_free(engine);

@@ -350,14 +350,13 @@ static void run_seed(member *m, course *c, weir_engine *engine, script *v, int s
   }
 }
 
-static void run_engines(member *m, weir_comm *comm, weir_transport *transport) {
+static void run_engines(member *m, weir_comm *comm) {
   course *c = m->group->shared;
   const bool momentum = c->kind == MOMENTUM_CORRECTED || c->kind == BUCKETS_MOMENTUM;
   const bool table = c->script[0].plan.buckets > 0;
   for (int seed = c->first; seed <= c->last && !c->refused[m->rank]; seed++) {
     script v = {c->script, c->steps, 0};
     const weir_engine_config config = {.comm = comm,
-                                       .transport = transport,
                                        .layout = {TENSORS, c->offset},
                                        .rows = c->rows,
                                        .momentum = momentum ? MOMENTUM : 0,
@@ -389,7 +388,7 @@ static void body(member *m) {
   weir_comm *const used = native ? comm : m->comm;
   if (status == WEIR_OK) status = weir_comm_find_hosts(used, (uint64_t)c->machines[m->rank]);
   if (status == WEIR_OK)
-    run_engines(m, used, native ? shared : m->transport);
+    run_engines(m, used);
   else
     group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
   weir_comm_free(comm);

@@ -3,7 +3,6 @@
  * error feedback is refused. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 
 #include "base/base.h"
 #include "device.h"
+#include "session_ranks.h"
 
 enum { RANKS = 3, MOST = 1000, STEPS = 400 };
 
@@ -59,15 +59,8 @@ static weir_status one_step(worker *w, weir_session *session, float *on) {
 
 static void *work(void *argument) {
   worker *w = argument;
-  weir_options options;
+  weir_options options = session_options(w->rank, RANKS, w->group, w->policy);
   weir_session *session = NULL;
-  weir_options_init(&options);
-  options.rank = w->rank;
-  options.world_size = RANKS;
-  options.transport = "inproc";
-  options.rendezvous = w->group;
-  options.policy = w->policy;
-  options.timeout_s = 20;
   options.memory_limit = w->limit;
   options.error_feedback = w->feedback;
   options.momentum_correction = w->momentum;
@@ -76,9 +69,7 @@ static void *work(void *argument) {
   float *const on = w->device != NULL ? w->device->memory(MOST * sizeof *on) : NULL;
   const uint64_t before = w->device != NULL ? w->device->allocated() : 0;
   w->averages = WEIR_HASH_INIT;
-  w->status = weir_session_create(&session, &options);
-  if (w->status == WEIR_OK) w->status = weir_register_tensor(session, "w", MOST, NULL);
-  if (w->status == WEIR_OK) w->status = weir_session_start(session);
+  w->status = session_open(&session, &options, MOST);
   if (w->device != NULL) w->allocated = w->device->allocated() - before;
   if (w->status == WEIR_OK) w->status = weir_residual_digest(session, &w->before);
   for (int step = 0; step < w->steps && w->status == WEIR_OK; step++)
@@ -95,15 +86,13 @@ static void run_with(worker *w, const worker *others, unsigned where) {
   static int turn;
   static char group[64];
   snprintf(group, sizeof group, "forgets %d %d", (int)getpid(), turn++);
-  pthread_t thread[RANKS];
   for (int r = 0; r < RANKS; r++) {
     w[r] = *others;
     w[r].rank = r;
     w[r].group = group;
     if ((where >> r & 1) == 0) w[r].device = NULL;
-    pthread_create(&thread[r], NULL, work, &w[r]);
   }
-  for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);
+  session_threads(w, sizeof *w, RANKS, work);
 }
 
 /* What is limited is refused, or runs a step. */
@@ -287,16 +276,13 @@ Test(forgets, a_rank_that_does_otherwise_is_refused, .timeout = 60) {
   worker w[RANKS];
   char group[64];
   snprintf(group, sizeof group, "forgets otherwise %d", (int)getpid());
-  pthread_t thread[RANKS];
-  for (int r = 0; r < RANKS; r++) {
+  for (int r = 0; r < RANKS; r++)
     w[r] = (worker){.rank = r,
                     .group = group,
                     .policy = "fixed:qsgd:0.125:ag",
                     .steps = STEPS,
                     .feedback = r != 2};
-    pthread_create(&thread[r], NULL, work, &w[r]);
-  }
-  for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);
+  session_threads(w, sizeof *w, RANKS, work);
   for (int r = 0; r < RANKS; r++) {
     cr_assert_eq(w[r].status, WEIR_E_MISMATCH, "rank %d: %s", r, w[r].message);
     cr_assert_not_null(strstr(w[r].message, "rank 2 goes without error_feedback, rank 0 with"),

@@ -140,7 +140,6 @@ static void run_rank(member *m) {
   for (size_t t = 0; t < TENSORS; t++)
     buffer[t] = malloc((c->offset[t + 1] - c->offset[t] + 1) * sizeof(float));
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, c->offset},
                                      .first_plan = c->plan,
                                      .hooks = {.user = &v, .propose = propose}};

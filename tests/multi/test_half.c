@@ -139,7 +139,6 @@ static void body(member *m) {
   weir_engine_hooks hooks = script_hooks(&r.script);
   hooks.observe = observe;
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, c->offset},
                                      .rows = c->rows,
                                      .types = c->typed ? c->types : NULL,

@@ -62,7 +62,6 @@ static void body(member *m) {
   first.id = 1;
   const uint8_t types[] = {(uint8_t)c->type, (uint8_t)c->type};
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {2, offset},
                                      .rows = rows,
                                      .types = types,

@@ -46,7 +46,7 @@ static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank 
 static weir_status body(weir_transport *t, void *user) {
   const job *j = user;
   const size_t at = (size_t)t->rank * j->n;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
@@ -67,7 +67,6 @@ static weir_status body(weir_transport *t, void *user) {
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->x + at, x, j->n * sizeof *x);
   }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -101,14 +100,12 @@ static void run_case(enum group_kind kind, job j) {
   j.x = group_shared(bytes);
   j.error = group_shared(bytes);
   j.headers = group_shared(headers);
-  group g;
-  group_init(&g, kind, size, body, &j);
+  ENDED group g = group_new(kind, size, body, &j);
   group_run(&g);
   for (int r = 0; r < size; r++)
     cr_assert_eq(g.result[r].status, WEIR_OK, "%s between %u n %zu rank %d: %s", j.layout,
                  j.choice.between, j.n, r, g.result[r].message);
   check(&j, size);
-  group_done(&g);
   (void)munmap(j.x, bytes ? bytes : 1);
   (void)munmap(j.error, bytes ? bytes : 1);
   (void)munmap(j.headers, headers);
@@ -169,7 +166,7 @@ Test(hier, processes) {
 static weir_status traffic_body(weir_transport *t, void *user) {
   (void)user;
   enum { N = 80000 };
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   FREED float *x = calloc(N, sizeof *x);
@@ -189,7 +186,6 @@ static weir_status traffic_body(weir_transport *t, void *user) {
       status =
           weir_fail(WEIR_E_INTERNAL, "%g bytes between, %g inside, %g in all", outer, inner, all);
   }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -213,7 +209,7 @@ Test(hosts, identity_is_stable_and_can_be_overridden) {
 
 static weir_status found_body(weir_transport *t, void *user) {
   (void)user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   int wrong = weir_comm_hosts(comm) != 3 || weir_comm_host_of(comm, 2) != 2;
@@ -222,7 +218,6 @@ static weir_status found_body(weir_transport *t, void *user) {
   if (status == WEIR_OK) status = weir_comm_find_hosts(comm, (uint64_t) "xyx"[t->rank]);
   wrong += weir_comm_hosts(comm) != 2 || weir_comm_host_of(comm, 0) != 0 ||
            weir_comm_host_of(comm, 1) != 1 || weir_comm_host_of(comm, 2) != 0;
-  weir_comm_free(comm);
   return status == WEIR_OK && wrong ? weir_fail(WEIR_E_INTERNAL, "%d wrong", wrong) : status;
 }
 
@@ -309,7 +304,7 @@ Test(view, some_ranks_as_a_group) {
 static weir_status gone_body(weir_transport *t, void *user) {
   (void)user;
   if (t->rank == 2) _exit(0);
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
   float x[4] = {0};
@@ -317,17 +312,14 @@ static weir_status gone_body(weir_transport *t, void *user) {
   status = weir_comm_find_hosts(comm, (uint64_t)t->rank);
   if (status == WEIR_OK)
     status = weir_allreduce_hier(comm, &(weir_hier_choice){0}, x, 4, WEIR_VALUE_FP32, NULL, NULL);
-  weir_comm_free(comm);
   return status;
 }
 
 Test(hier, a_dead_rank_is_named) {
-  group g;
-  group_init(&g, GROUP_TCP, 3, gone_body, NULL);
+  ENDED group g = group_new(GROUP_TCP, 3, gone_body, NULL);
   group_run(&g);
   for (int r = 0; r < 2; r++) {
     cr_assert_eq(g.result[r].status, WEIR_E_PEER, "%s", g.result[r].message);
     cr_assert(strstr(g.result[r].message, "rank 2"), "%s", g.result[r].message);
   }
-  group_done(&g);
 }

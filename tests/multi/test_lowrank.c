@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "../planned.h"
 #include "base/base.h"
 #include "engine/state.h"
 #include "group.h"
@@ -32,8 +33,7 @@ typedef struct voice {
 } voice;
 
 static weir_plan plan_of(const char *text, int step) {
-  weir_plan plan;
-  if (weir_plan_parse(text, &plan) != WEIR_OK) abort();
+  weir_plan plan = planned(text);
   plan.id = (uint64_t)step;
   return plan;
 }
@@ -176,7 +176,6 @@ static void body(member *m) {
   weir_plan first = plan_of(c->plans[0], 0);
   if (c->grouped) divide(&v, &first);
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .rows = shape,
                                      .first_plan = first,
@@ -287,7 +286,6 @@ Test(lowrank, groups_have_columns_of_their_own) {
 static void refuse(member *m) {
   const size_t wrong[TENSORS] = {ROWS, 1, 3, 60};
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .rows = wrong,
                                      .first_plan = plan_of("powersgd:1:dense-ring", 0)};

@@ -114,8 +114,7 @@ static void run_rank(member *m) {
   weir_engine *engine = NULL;
   weir_status status = weir_comm_find_hosts(m->comm, (uint64_t)o->s->machines[m->rank]);
   if (status == WEIR_OK) status = weir_plan_parse(o->s->plan, &plan);
-  const weir_engine_config config = {
-      .comm = m->comm, .transport = m->transport, .layout = {1, offset}, .first_plan = plan};
+  const weir_engine_config config = {.comm = m->comm, .layout = {1, offset}, .first_plan = plan};
   if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
   FREED float *const g = malloc(N * sizeof *g);
   if (status == WEIR_OK) status = step(engine, m->rank, 0, g);

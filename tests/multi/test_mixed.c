@@ -34,14 +34,12 @@ static told *run_rows(bool mixed, int size, int per_machine, size_t n, int strea
                       const char *secret) {
   told *out = group_shared(sizeof *out);
   *out = (told){.per_machine = per_machine, .n = n, .mixed = mixed};
-  group g;
-  group_init(&g, mixed ? GROUP_MIXED : GROUP_TCP, size, rows_body, out);
+  ENDED group g = group_new(mixed ? GROUP_MIXED : GROUP_TCP, size, rows_body, out);
   g.per_machine = per_machine;
   g.streams = streams;
   g.secret = secret;
   group_run(&g);
   group_well(&g);
-  group_done(&g);
   return out;
 }
 
@@ -82,12 +80,10 @@ static weir_status random_body(weir_transport *t, void *user) {
 
 Test(mixed, random_operations) {
   for (uint64_t seed = 0; seed < COUNT(layouts); seed++) {
-    group g;
-    group_init(&g, GROUP_MIXED, layouts[seed].size, random_body, &seed);
+    ENDED group g = group_new(GROUP_MIXED, layouts[seed].size, random_body, &seed);
     g.per_machine = layouts[seed].per_machine;
     group_run(&g);
     group_well(&g);
-    group_done(&g);
   }
 }
 
@@ -160,15 +156,13 @@ static weir_status ended_body(weir_transport *t, void *user) {
 }
 
 Test(mixed, a_rank_that_ends_before_it_shares_is_named) {
-  group g;
-  group_init(&g, GROUP_TCP, 4, ended_body, NULL);
+  ENDED group g = group_new(GROUP_TCP, 4, ended_body, NULL);
   group_run(&g);
   for (int r = 0; r < 3; r++) {
     cr_assert_eq(g.result[r].status, WEIR_E_PEER, "rank %d: %d %s", r, (int)g.result[r].status,
                  g.result[r].message);
     cr_assert_eq(strncmp(g.result[r].message, "rank 3", 6), 0, "%s", g.result[r].message);
   }
-  group_done(&g);
 }
 
 /* --- in memory ---------------------------------------------------------------------------------- */
@@ -218,13 +212,11 @@ static weir_status spoilt_body(weir_transport *t, void *user) {
 Test(mixed, a_spoilt_ring_ends_the_group) {
   for (int i = 0; i < 2; i++) {
     bool of_reader = i == 1;
-    group g;
-    group_init(&g, GROUP_MIXED, 2, spoilt_body, &of_reader);
+    ENDED group g = group_new(GROUP_MIXED, 2, spoilt_body, &of_reader);
     group_run(&g);
     cr_assert_eq(g.result[0].status, WEIR_E_PROTOCOL, "%d: %d %s", i, (int)g.result[0].status,
                  g.result[0].message);
     cr_assert_not_null(strstr(g.result[0].message, "rank 1"), "%s", g.result[0].message);
-    group_done(&g);
   }
 }
 

@@ -31,7 +31,6 @@ static void body(member *m) {
   script v = {steps, c->steps, 0};
   const size_t offset[3] = {0, 120, N}, rows[2] = {10, 15};
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {2, offset},
                                      .rows = rows,
                                      .momentum = 0.5,
@@ -94,7 +93,6 @@ static void masked(member *m) {
   script v = {steps, 4, 0};
   const size_t offset[2] = {0, 4};
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {1, offset},
                                      .momentum = 0.5,
                                      .first_plan = steps[0].plan,
@@ -182,7 +180,6 @@ static void refuse(member *m) {
   const size_t offset[2] = {0, 4};
   for (size_t i = 0; i < 5; i++) {
     const weir_engine_config config = {.comm = m->comm,
-                                       .transport = m->transport,
                                        .layout = {1, offset},
                                        .momentum = bad[i],
                                        .first_plan = group_plan(0, 1, 0)};
@@ -190,8 +187,7 @@ static void refuse(member *m) {
     if (weir_engine_create(&engine, &config) != WEIR_E_INVALID || engine != NULL)
       group_fail(m->group, "momentum %g was taken", bad[i]);
   }
-  weir_engine_config config = {
-      .comm = m->comm, .transport = m->transport, .layout = {1, offset}, .momentum = 0.5};
+  weir_engine_config config = {.comm = m->comm, .layout = {1, offset}, .momentum = 0.5};
   weir_engine *engine = NULL;
   if (weir_plan_parse("topk:0.5:path=c.ag.d", &config.first_plan) != WEIR_OK ||
       weir_engine_create(&engine, &config) != WEIR_E_UNSUPPORTED ||

@@ -25,7 +25,6 @@ typedef struct course {
 static weir_engine *create(member *m, script *v, const size_t *offset) {
   const course *c = m->group->shared;
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {1, offset},
                                      .momentum = MOMENTUM,
                                      .first_plan = c->step[0].plan,

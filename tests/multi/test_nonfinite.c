@@ -89,7 +89,6 @@ static void suffer(member *m) {
   const weir_plan plan = group_plan(f->arm, 0.1, 0);
   const weir_engine_config config = {
       .comm = m->comm,
-      .transport = m->transport,
       .layout = {2, offset},
       .rows = rows,
       .first_plan = plan,

@@ -99,7 +99,6 @@ static void train(member *m) {
   const sparse *s = m->group->shared;
   witness w = {.m = m};
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .full = s->full,
                                      .first_plan = s->plan,
@@ -200,7 +199,6 @@ Test(nonzero, room_for_all_sends_all_bit_for_bit) {
 static void train_touched(member *m) {
   const sparse *s = m->group->shared;
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .first_plan = s->plan,
                                      .codec_threads = s->threads};

@@ -12,6 +12,7 @@
 #include "engine/device.h"
 #include "ranks.h"
 #include "session/state.h"
+#include "session_ranks.h"
 
 #define RANKS 5
 
@@ -47,9 +48,7 @@ static void *work(void *argument) {
   options.policy = "fixed:none:1:dense-ring";
   options.active_probes = false;
   options.device = w->crowd->devices >> w->rank & 1 ? 0 : -1;
-  w->status = weir_session_create(&w->session, &options);
-  if (w->status == WEIR_OK) w->status = weir_register_tensor(w->session, "a", 4, NULL);
-  if (w->status == WEIR_OK) w->status = weir_session_start(w->session);
+  w->status = session_open(&w->session, &options, 4);
   (void)pthread_barrier_wait((pthread_barrier_t *)&w->crowd->started);
   if (w->status == WEIR_OK) w->status = w->crowd->body(w, w->crowd->user);
   (void)snprintf(w->message, sizeof w->message, "%s", weir_last_error());
@@ -62,15 +61,11 @@ static void run_on(unsigned devices, worker *w, const char *transport, int size,
                    weir_status (*body)(worker *, void *), void *user) {
   static int serial;
   crowd c = {.transport = transport, .size = size, .devices = devices, .body = body, .user = user};
-  pthread_t thread[GROUP_MAX];
   (void)alarm(GROUP_WATCHDOG_S);
   (void)snprintf(c.where, sizeof c.where, "parallel-%d-%d", (int)getpid(), serial++);
   cr_assert_eq(pthread_barrier_init(&c.started, NULL, (unsigned)size), 0);
-  for (int r = 0; r < size; r++) {
-    w[r] = (worker){.crowd = &c, .rank = r};
-    cr_assert_eq(pthread_create(&thread[r], NULL, work, &w[r]), 0);
-  }
-  for (int r = 0; r < size; r++) (void)pthread_join(thread[r], NULL);
+  for (int r = 0; r < size; r++) w[r] = (worker){.crowd = &c, .rank = r};
+  session_threads(w, sizeof *w, size, work);
   (void)pthread_barrier_destroy(&c.started);
 }
 

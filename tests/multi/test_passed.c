@@ -61,7 +61,6 @@ static weir_status create(member *m, const course *c, listener *l, weir_engine *
     plan.layout = weir_buckets_name(table, TENSORS);
   }
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .first_plan = plan,
                                      .first_buckets = c->buckets ? table : NULL,

@@ -89,7 +89,6 @@ static void run_course(member *m) {
   script s = {c, 0};
   weir_engine *engine = NULL;
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, c->offset},
                                      .first_plan = c->plan[0],
                                      .hooks = {.user = &s, .propose = propose}};

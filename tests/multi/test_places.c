@@ -91,13 +91,12 @@ static weir_status gather(weir_comm *comm, uint32_t row, uint64_t seed) {
 }
 
 static weir_status all_rows(weir_transport *t, void *user) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   (void)user;
   for (uint64_t seed = 1; seed <= 2 && status == WEIR_OK; seed++)
     for (uint32_t row = 0; row < WEIR_ALLGATHER_COUNT && status == WEIR_OK; row++)
       status = gather(comm, row, seed * 10 + row);
-  weir_comm_free(comm);
   return status;
 }
 
@@ -115,7 +114,7 @@ static weir_status long_ones(weir_transport *t, void *user) {
   static const size_t bytes[] = {9000001, 63, 9000064};
   const size_t first[] = {0, 1, 3};
   unsigned char behind[11], *memory = malloc(18000200);
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   (void)user;
   memset(behind, 0xA5, sizeof behind);
@@ -133,7 +132,6 @@ static weir_status long_ones(weir_transport *t, void *user) {
         memcmp(memory + at + bytes[i], behind, sizeof behind) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "other bytes in or behind piece %zu", i);
   free(memory);
-  weir_comm_free(comm);
   return status;
 }
 
@@ -147,7 +145,7 @@ static weir_status other_lengths(weir_transport *t, void *user) {
   const int how = *(const int *)user;
   const size_t first[] = {0, 1, 2};
   unsigned char memory[300];
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 3.0);
   if (status != WEIR_OK) abort();
   if (how == 2 && t->rank == 1) _exit(0);
@@ -156,7 +154,6 @@ static weir_status other_lengths(weir_transport *t, void *user) {
   const weir_places places = {part, first, NULL, NULL};
   weir_comm_step(comm, 5, how == 1 && t->rank == 1 ? 2 : 1);
   status = weir_allgather_places(comm, &places, WEIR_ALLGATHER_RING, NULL);
-  weir_comm_free(comm);
   return status;
 }
 
@@ -165,8 +162,7 @@ Test(places, ranks_that_mean_something_else_are_refused) {
   for (size_t k = 0; k < 2; k++)
     for (int how = 0; how < 3; how++) {
       static const weir_status expected[] = {WEIR_E_PROTOCOL, WEIR_E_MISMATCH, WEIR_E_PEER};
-      group g;
-      group_init(&g, kinds[k], 2, other_lengths, &how);
+      ENDED group g = group_new(kinds[k], 2, other_lengths, &how);
       group_run(&g);
       bool told = false;
       for (int r = 0; r < (how == 2 ? 1 : 2); r++) {
@@ -175,6 +171,5 @@ Test(places, ranks_that_mean_something_else_are_refused) {
         told = told || g.result[r].status == expected[how];
       }
       cr_assert(told, "kind %zu, how %d: %s, %s", k, how, g.result[0].message, g.result[1].message);
-      group_done(&g);
     }
 }

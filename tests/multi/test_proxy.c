@@ -106,7 +106,7 @@ static void *between_main(void *argument) {
 static weir_status sum_up(weir_transport *t, const trick *how) {
   const size_t n = how->number;
   const bool whole = how->kind == FLIP || how->kind == DELAY;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, whole ? PATIENCE_S : SHORT_S);
   FREED float *x = malloc(n * sizeof *x);
   for (int s = 0; status == WEIR_OK && s < SUMS; s++) {
@@ -118,7 +118,6 @@ static weir_status sum_up(weir_transport *t, const trick *how) {
       if (x[i] != 3.0f * (float)((i * 7919 + (size_t)s) % 4093))
         status = weir_fail(WEIR_E_INTERNAL, "a wrong sum: %g at %zu of sum %d", (double)x[i], i, s);
   }
-  weir_comm_free(comm);
   return status;
 }
 

@@ -2,6 +2,7 @@
  * is changed. */
 #include <criterion/criterion.h>
 
+#include "../planned.h"
 #include "group.h"
 
 #define N 40
@@ -12,16 +13,10 @@ typedef struct request {
   const char *why;      /* part of the message */
 } request;
 
-static weir_plan parsed(const char *text) {
-  weir_plan plan;
-  if (weir_plan_parse(text, &plan) != WEIR_OK) abort();
-  return plan;
-}
-
 /* Rank 0 asks for the plan after the first step. */
 static void propose(void *user, weir_directive *directive) {
   directive->action = WEIR_ACTION_SWITCH;
-  directive->plan = parsed(((const request *)user)->plan);
+  directive->plan = planned(((const request *)user)->plan);
   directive->plan.id = 1;
 }
 
@@ -36,16 +31,15 @@ static void body(member *m) {
   request *q = m->group->shared;
   const size_t offset[2] = {0, N};
   weir_engine_config config = {.comm = m->comm,
-                               .transport = m->transport,
                                .layout = {1, offset},
-                               .first_plan = parsed(q->plan),
+                               .first_plan = planned(q->plan),
                                .hooks = {.user = q, .propose = propose}};
   weir_engine *engine = NULL;
   if (q->machines != NULL &&
       weir_comm_find_hosts(m->comm, (uint64_t)q->machines[m->rank]) != WEIR_OK)
     group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
   if (!refused(m, weir_engine_create(&engine, &config), "as the first plan")) return;
-  config.first_plan = parsed("topk:0.1:ag");
+  config.first_plan = planned("topk:0.1:ag");
   if (weir_engine_create(&engine, &config) != WEIR_OK) {
     group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
     return;

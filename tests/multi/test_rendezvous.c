@@ -7,19 +7,16 @@
 static void come_in_turn(group *g, int rank) { group_nap(0.1 * (g->size - 1 - rank)); }
 
 Test(rendezvous, ranks_start_in_any_order) {
-  group g;
-  group_init(&g, GROUP_TCP, 4, group_talk, NULL);
+  ENDED group g = group_new(GROUP_TCP, 4, group_talk, NULL);
   g.prepare = come_in_turn;
   group_run(&g);
   group_well(&g);
-  group_done(&g);
 }
 
 /* Nothing is left open, on success or on failure. */
 Test(rendezvous, leaves_no_descriptor) {
   const int before = group_descriptors();
-  group g;
-  group_init(&g, GROUP_THREADS, 3, group_talk, NULL);
+  ENDED group g = group_new(GROUP_THREADS, 3, group_talk, NULL);
   g.kind = GROUP_THREADS;
   group_run(&g);
   group_well(&g);
@@ -36,7 +33,6 @@ Test(rendezvous, leaves_no_descriptor) {
   cr_assert_eq(weir_transport_inproc(&t, "alone", 0, 2, 0.1), WEIR_E_TIMEOUT);
   cr_assert(strstr(weir_last_error(), "rank 1") != NULL, "%s", weir_last_error());
   cr_assert_eq(group_descriptors(), before);
-  group_done(&g);
 }
 
 typedef struct latecomer {
@@ -56,11 +52,10 @@ static void *come(void *argument) {
  * the one that is missing, and none of those that were there and have given up before. */
 static void one_is_missing(enum group_kind kind, int missing) {
   enum { SIZE = 4 };
-  group g;
   pthread_t thread[SIZE];
   latecomer l[SIZE];
   char due[16];
-  group_init(&g, kind, SIZE, group_talk, NULL);
+  ENDED group g = group_new(kind, SIZE, group_talk, NULL);
   g.timeout_s = 0.8;
   for (int r = 0; r < SIZE; r++) {
     l[r] = (latecomer){&g, r, 0.1 * ((r + 3) % SIZE)}; /* rank 1 first, rank 0 last */
@@ -86,7 +81,6 @@ static void one_is_missing(enum group_kind kind, int missing) {
     cr_assert(strncmp(g.result[r].message, due, strlen(due)) == 0, "rank %d without %d: %s", r,
               missing, g.result[r].message);
   }
-  group_done(&g);
 }
 
 Test(rendezvous, the_one_that_is_missing_is_named) {
@@ -127,13 +121,17 @@ static void last_comes_late(group *g, int rank) {
   if (rank == g->size - 1) group_nap(0.8);
 }
 
-/* Random bytes, silence, and half a greeting, all before the group is complete. */
-Test(rendezvous, strangers_and_garbage_hurt_nobody) {
-  group g;
-  group_init(&g, GROUP_TCP, 3, group_talk, NULL);
+static group start_with_one_late(void) {
+  group g = group_new(GROUP_TCP, 3, group_talk, NULL);
   g.timeout_s = 10.0;
   g.prepare = last_comes_late;
   group_start(&g);
+  return g;
+}
+
+/* Random bytes, silence, and half a greeting, all before the group is complete. */
+Test(rendezvous, strangers_and_garbage_hurt_nobody) {
+  ENDED group g = start_with_one_late();
   weir_rng rng = weir_rng_of(3);
   int fds[90]; /* more than may wait at once */
   for (int i = 0; i < 90; i++) {
@@ -147,7 +145,6 @@ Test(rendezvous, strangers_and_garbage_hurt_nobody) {
   group_join(&g);
   for (int i = 0; i < 90; i++) (void)close(fds[i]);
   group_well(&g);
-  group_done(&g);
 }
 
 /* Ranks 0 and 1 of two users, and no secret: neither takes the other in, whichever is whose. */
@@ -157,8 +154,7 @@ static void become_nobody(group *g, int rank) {
 }
 
 static void two_users(int stranger) {
-  group g;
-  group_init(&g, GROUP_TCP, 2, group_talk, &stranger);
+  ENDED group g = group_new(GROUP_TCP, 2, group_talk, &stranger);
   g.timeout_s = 1.0;
   g.prepare = become_nobody;
   group_run(&g);
@@ -168,7 +164,6 @@ static void two_users(int stranger) {
   const char *users =
       stranger == 0 ? "(user 65534; this rank is user 0)" : "(user 0; this rank is user 65534)";
   cr_assert_not_null(strstr(g.result[1].message, users), "%s", g.result[1].message);
-  group_done(&g);
 }
 
 Test(rendezvous, without_a_secret_another_user_stays_outside) {
@@ -180,11 +175,7 @@ Test(rendezvous, without_a_secret_another_user_stays_outside) {
 /* A rank of another job, of another size, and a second rank 1: refused with the reason; the others
  * are not disturbed. */
 Test(rendezvous, those_who_do_not_belong_are_told) {
-  group g;
-  group_init(&g, GROUP_TCP, 3, group_talk, NULL);
-  g.timeout_s = 10.0;
-  g.prepare = last_comes_late;
-  group_start(&g);
+  ENDED group g = start_with_one_late();
   group_nap(0.3); /* rank 1 has registered */
   weir_transport *t = NULL;
   cr_assert_eq(weir_transport_tcp(&t, g.where, NULL, g.job + 1, 2, 3, 5.0), WEIR_E_MISMATCH);
@@ -195,28 +186,17 @@ Test(rendezvous, those_who_do_not_belong_are_told) {
   cr_assert(strstr(weir_last_error(), "rank is taken") != NULL, "%s", weir_last_error());
   group_join(&g);
   group_well(&g);
-  group_done(&g);
 }
 
 /* One that has registered, and whose connection is lost then, is taken in when it comes again. */
 Test(rendezvous, who_has_lost_its_connection_may_come_again) {
-  group g;
-  group_init(&g, GROUP_TCP, 3, group_talk, NULL);
-  g.timeout_s = 10.0;
-  g.prepare = last_comes_late;
-  group_start(&g);
+  ENDED group g = start_with_one_late();
   group_nap(0.3); /* rank 1 has registered */
   (void)kill(g.pid[1], SIGKILL);
   (void)waitpid(g.pid[1], NULL, 0);
-  g.pid[1] = fork();
-  if (g.pid[1] == 0) {
-    (void)alarm(GROUP_WATCHDOG_S);
-    group_rank(&g, 1);
-    _exit(0);
-  }
+  group_start_rank(&g, 1);
   group_join(&g);
   group_well(&g);
-  group_done(&g);
 }
 
 static weir_transport *second;

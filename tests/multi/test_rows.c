@@ -138,23 +138,20 @@ typedef struct call {
 
 static weir_status body(weir_transport *t, void *user) {
   const call *c = user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   weir_comm_step(comm, 5, 1);
   status = c->rank(comm, &c->job);
-  weir_comm_free(comm);
   return status;
 }
 
 static void run_case(enum group_kind kind, int size, call *c) {
-  group g;
-  group_init(&g, kind, size, body, c);
+  ENDED group g = group_new(kind, size, body, c);
   group_run(&g);
   for (int r = 0; r < size; r++)
     cr_assert_eq(g.result[r].status, WEIR_OK, "row %u N %d length %zu rank %d: %s", c->job.row,
                  size, c->job.length, r, g.result[r].message);
-  group_done(&g);
 }
 
 static void bytes_all(weir_status (*rank)(weir_comm *, const job *), uint32_t rows) {
@@ -244,7 +241,7 @@ Test(rows, are_in_order) {
 
 static weir_status refuse_body(weir_transport *t, void *user) {
   (void)user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
   unsigned char data[16] = {0};
@@ -265,7 +262,6 @@ static weir_status refuse_body(weir_transport *t, void *user) {
     wrong += weir_allgathers[i].run(comm, data, 8, bytes, NULL) != WEIR_E_INVALID;
   for (int i = 0; i < WEIR_GATHER_COUNT; i++)
     wrong += weir_gathers[i].run(comm, 0, data, 8, bytes) != WEIR_E_INVALID;
-  weir_comm_free(comm);
   return wrong == 0 ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "%d were not refused", wrong);
 }
 
@@ -276,21 +272,19 @@ Test(rows, bad_arguments_are_refused_before_anything_is_sent) {
 /* The root broadcasts more than the others have room for: they say so, and nobody waits. */
 static weir_status too_long_body(weir_transport *t, void *user) {
   const uint32_t row = *(const uint32_t *)user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
   unsigned char data[64] = {0};
   size_t bytes = 64;
   weir_comm_step(comm, 5, 1);
   status = weir_broadcasts[row].run(comm, 0, data, t->rank == 0 ? 64 : 32, &bytes);
-  weir_comm_free(comm);
   return status;
 }
 
 Test(rows, a_broadcast_too_long_is_refused) {
   for (uint32_t row = 0; row < WEIR_BROADCAST_COUNT; row++) {
-    group g;
-    group_init(&g, GROUP_SHM, 3, too_long_body, &row);
+    ENDED group g = group_new(GROUP_SHM, 3, too_long_body, &row);
     group_run(&g);
     int told = 0; /* whoever is first tells the other, which may not get to look for itself */
     for (int r = 1; r < 3; r++) {
@@ -299,6 +293,5 @@ Test(rows, a_broadcast_too_long_is_refused) {
       told += strstr(g.result[r].message, "64 bytes where at most 32") != NULL;
     }
     cr_assert_geq(told, 1, "%s; %s", g.result[1].message, g.result[2].message);
-    group_done(&g);
   }
 }

@@ -70,7 +70,6 @@ static weir_status create(member *m, const course *c, weir_engine **engine) {
     plan.layout = weir_buckets_name(table, 2);
   }
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .first_plan = plan,
                                      .first_buckets = c->buckets ? table : NULL};

@@ -2,7 +2,6 @@
  * make one bucket behind all others. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 
 #include "../unit/plan_files.h"
 #include "base/base.h"
+#include "session_ranks.h"
 
 enum { RANKS = 3, TENSORS = 5, MOST = 6000, STEPS = 8 };
 
@@ -69,15 +69,8 @@ static weir_status one_step(worker *w, weir_session *session, int step,
 static void *work(void *argument) {
   static float gradients[RANKS][TENSORS][MOST];
   worker *w = argument;
-  weir_options options;
+  weir_options options = session_options(w->rank, RANKS, w->group, w->policy);
   weir_session *session = NULL;
-  weir_options_init(&options);
-  options.rank = w->rank;
-  options.world_size = RANKS;
-  options.transport = "inproc";
-  options.rendezvous = w->group;
-  options.policy = w->policy;
-  options.timeout_s = 20;
   options.full_precision = w->filter;
   w->digest = WEIR_HASH_INIT;
   w->status = weir_session_create(&session, &options);
@@ -97,12 +90,9 @@ static void run(worker *w, const char *policy, const char *const filters[RANKS])
   static int turn;
   static char group[64];
   snprintf(group, sizeof group, "session full %d %d", (int)getpid(), turn++);
-  pthread_t thread[RANKS];
-  for (int r = 0; r < RANKS; r++) {
+  for (int r = 0; r < RANKS; r++)
     w[r] = (worker){.rank = r, .group = group, .policy = policy, .filter = filters[r]};
-    pthread_create(&thread[r], NULL, work, &w[r]);
-  }
-  for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);
+  session_threads(w, sizeof *w, RANKS, work);
   for (int r = 1; r < RANKS && w[0].status == WEIR_OK; r++)
     cr_assert_eq(w[r].digest, w[0].digest, "%s: rank %d has other averages", policy, r);
 }

@@ -18,6 +18,7 @@
 #include "../held.h"
 #include "../ports.h"
 #include "netmon/netmon.h"
+#include "session_ranks.h"
 
 enum { THREADS = 8, RANKS = 2, STEPS = 6, ELEMENTS = 5000 };
 
@@ -90,9 +91,7 @@ static bool train(rank *r) {
   options.rendezvous = place;
   options.policy = "fixed:none:1:dense-ring";
   weir_session *session = NULL;
-  if (weir_session_create(&session, &options) != WEIR_OK) return false;
-  bool good = weir_register_tensor(session, "w", ELEMENTS, NULL) == WEIR_OK &&
-              weir_session_start(session) == WEIR_OK;
+  bool good = session_open(&session, &options, ELEMENTS) == WEIR_OK;
   for (int step = 0; step < STEPS && good; step++) {
     if (step == 1) r->helpers = helpers(), r->servers = servers();
     for (int i = 0; i < ELEMENTS; i++) gradient[i] = (float)(r->number + 2 * step);
@@ -114,14 +113,10 @@ static void *run(void *argument) {
 
 static void train_two_ranks(int with_helpers) {
   rank ranks[RANKS];
-  pthread_t threads[RANKS];
   const int port = free_port();
+  for (int i = 0; i < RANKS; i++) ranks[i] = (rank){.number = i, .port = port};
+  session_threads(ranks, sizeof *ranks, RANKS, run);
   for (int i = 0; i < RANKS; i++) {
-    ranks[i] = (rank){.number = i, .port = port};
-    cr_assert_eq(pthread_create(&threads[i], NULL, run, &ranks[i]), 0);
-  }
-  for (int i = 0; i < RANKS; i++) {
-    (void)pthread_join(threads[i], NULL);
     cr_assert(ranks[i].good, "rank %d: %s", i, ranks[i].why);
     cr_assert_eq(ranks[i].helpers, with_helpers);
     cr_assert_eq(ranks[i].servers, 0, "iperf3 is open to strangers");

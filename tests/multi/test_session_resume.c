@@ -2,7 +2,6 @@
  * mass with others, and no word of a damaged state believed. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "device.h"
 #include "engine/device.h"
 #include "session/state.h"
+#include "session_ranks.h"
 
 #define RANKS_MOST 4
 #define A 96 /* a matrix of 8 x 12 */
@@ -69,7 +69,6 @@ typedef struct worker {
   const job *job;
   int rank;
   char name[64];
-  pthread_t thread;
   uint64_t digest, step;
   weir_plan plan;
   float last[N]; /* average */
@@ -100,14 +99,8 @@ static void steady(void *user, uint64_t step, double *latency_s, double *bandwid
 
 static weir_session *create(worker *w) {
   const job *j = w->job;
-  weir_options options;
+  weir_options options = session_options(w->rank, j->ranks, w->name, j->policy);
   weir_session *session = NULL;
-  weir_options_init(&options);
-  options.rank = w->rank;
-  options.world_size = j->ranks;
-  options.transport = "inproc";
-  options.rendezvous = w->name;
-  options.policy = j->policy;
   options.momentum_correction = j->momentum;
   options.warmup_steps = j->warmup;
   options.timeout_s = 30;
@@ -181,9 +174,8 @@ static void run(const job *j, worker workers[RANKS_MOST]) {
     workers[r].job = j;
     workers[r].rank = r;
     (void)snprintf(workers[r].name, sizeof workers[r].name, "resume %d", group);
-    cr_assert_eq(pthread_create(&workers[r].thread, NULL, work, &workers[r]), 0);
   }
-  for (int r = 0; r < j->ranks; r++) (void)pthread_join(workers[r].thread, NULL);
+  session_threads(workers, sizeof *workers, j->ranks, work);
   for (int r = 0; r < j->ranks; r++)
     cr_assert(workers[r].wrong[0] == 0, "%s, rank %d: %s", j->policy, r, workers[r].wrong);
 }

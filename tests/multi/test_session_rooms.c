@@ -15,6 +15,7 @@
 #include "../ports.h"
 #include "base/base.h"
 #include "device.h"
+#include "session_ranks.h"
 
 #define RANKS_MOST 4
 #define RANKS_USUAL 3
@@ -98,19 +99,13 @@ static void await_freed(const told *other) {
 
 static void be_rank(const scene *s, int rank) {
   told *t = &s->tell[rank];
-  weir_options options;
+  weir_options options = session_options(rank, s->ranks, s->where, s->policy);
   weir_session *session = NULL;
   (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
   if (s->ipc[rank] != NULL) (void)setenv("WEIR_DEVICE_IPC", s->ipc[rank], 1);
   if (s->host[rank] != NULL) (void)setenv("WEIR_HOST", s->host[rank], 1);
-  weir_options_init(&options);
-  options.rank = rank;
-  options.world_size = s->ranks;
   options.transport = s->transport;
-  options.rendezvous = s->where;
-  options.policy = s->policy;
   options.device = rank % test_device_open().devices();
-  options.timeout_s = 20;
   if (rank == 0) options.memory_limit = s->limit;
   t->status = weir_session_create(&session, &options);
   if (t->status == WEIR_OK) t->status = weir_register_tensor(session, "a", N / 4, NULL);

@@ -30,19 +30,16 @@ static void start_ranks(group *g, int first, int last, long apart_ms) {
 
 /* Rank 0 comes last; afterwards there is no name. */
 Test(shm, ranks_start_in_any_order) {
-  group g;
-  group_init(&g, GROUP_SHM, 4, group_talk, NULL);
+  ENDED group g = group_new(GROUP_SHM, 4, group_talk, NULL);
   start_ranks(&g, 0, 3, 60);
   group_join(&g);
   group_well(&g);
   cr_assert(!has_name(g.where));
-  group_done(&g);
 }
 
 Test(shm, leaves_no_descriptor_and_no_name) {
   const int before = group_descriptors();
-  group g;
-  group_init(&g, GROUP_SHM_THREADS, 3, group_talk, NULL);
+  ENDED group g = group_new(GROUP_SHM_THREADS, 3, group_talk, NULL);
   group_run(&g);
   group_well(&g);
   cr_assert_eq(group_descriptors(), before);
@@ -55,7 +52,6 @@ Test(shm, leaves_no_descriptor_and_no_name) {
     cr_assert(!has_name(g.where));
   }
   cr_assert_eq(group_descriptors(), before);
-  group_done(&g);
 }
 
 Test(shm, a_group_of_one) {
@@ -82,8 +78,7 @@ Test(shm, bad_arguments) {
 /* A rank of another job, of another size, and a second rank 1: refused with the reason; the others
  * are not disturbed. */
 Test(shm, those_who_do_not_belong_are_told) {
-  group g;
-  group_init(&g, GROUP_SHM, 3, group_talk, NULL);
+  ENDED group g = group_new(GROUP_SHM, 3, group_talk, NULL);
   start_ranks(&g, 0, 1, 0);
   group_nap(0.3); /* rank 1 has its place */
   weir_transport *t = NULL;
@@ -96,13 +91,11 @@ Test(shm, those_who_do_not_belong_are_told) {
   start_ranks(&g, 2, 2, 0);
   group_join(&g);
   group_well(&g);
-  group_done(&g);
 }
 
 /* A rank that gave up gives its place back. */
 Test(shm, a_place_given_back_can_be_taken) {
-  group g;
-  group_init(&g, GROUP_SHM, 3, group_talk, NULL);
+  ENDED group g = group_new(GROUP_SHM, 3, group_talk, NULL);
   start_ranks(&g, 0, 0, 0);
   weir_transport *t = NULL;
   cr_assert_eq(weir_transport_shm(&t, g.where, g.job, 1, 3, 0.5), WEIR_E_TIMEOUT);
@@ -110,14 +103,12 @@ Test(shm, a_place_given_back_can_be_taken) {
   start_ranks(&g, 1, 2, 0);
   group_join(&g);
   group_well(&g);
-  group_done(&g);
 }
 
 /* Rank 0 is killed while it waits: those who joined it learn it at once, and a new group of the
  * same name is not disturbed by what it left. */
 Test(shm, what_a_dead_rank_0_left_is_replaced) {
-  group g;
-  group_init(&g, GROUP_SHM, 3, group_talk, NULL);
+  ENDED group g = group_new(GROUP_SHM, 3, group_talk, NULL);
   start_ranks(&g, 0, 1, 0);
   group_nap(0.3);
   const double since_s = weir_now_s();
@@ -133,7 +124,6 @@ Test(shm, what_a_dead_rank_0_left_is_replaced) {
   group_join(&g);
   group_well(&g);
   cr_assert(!has_name(g.where));
-  group_done(&g);
 }
 
 /* Segments that rank 0 of ours would not have made. */
@@ -242,14 +232,12 @@ static weir_status spoil_body(weir_transport *t, void *user) {
 
 Test(shm, a_spoilt_ring_ends_the_group) {
   for (int what = 0; what < 3; what++) {
-    group g;
-    group_init(&g, GROUP_SHM, 2, spoil_body, &what);
+    ENDED group g = group_new(GROUP_SHM, 2, spoil_body, &what);
     group_run(&g);
     for (int r = 0; r < 2; r++) {
       cr_assert_eq(g.result[r].status, WEIR_E_PROTOCOL, "%d: %s", what, g.result[r].message);
       cr_assert(strstr(g.result[r].message, "rank 0") != NULL, "%s", g.result[r].message);
     }
-    group_done(&g);
   }
 }
 
@@ -335,7 +323,7 @@ static void start_pairs(group *g) {
 
 static weir_status pairs_body(weir_transport *t, void *user) {
   const int steps = *(const int *)user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 10.0);
   if (status != WEIR_OK) return status;
   for (int step = 0; status == WEIR_OK && (steps < 0 || step < steps); step++) {
@@ -347,26 +335,22 @@ static weir_status pairs_body(weir_transport *t, void *user) {
     for (int i = 0; status == WEIR_OK && i < 1000; i++)
       if (x[i] != (float)(6 + 4 * i)) status = weir_fail(WEIR_E_INTERNAL, "element %d", i);
   }
-  weir_comm_free(comm);
   return status;
 }
 
 Test(shm, threads_of_several_processes_form_a_group) {
   int steps = 60;
-  group g;
-  group_init(&g, GROUP_SHM, 4, pairs_body, &steps);
+  ENDED group g = group_new(GROUP_SHM, 4, pairs_body, &steps);
   start_pairs(&g);
   for (int p = 0; p < 2; p++) (void)waitpid(g.pid[p], NULL, 0);
   group_well(&g);
-  group_done(&g);
 }
 
 /* Both ranks of the process that is killed are gone; the others name one of them long before the
  * time-out. */
 Test(shm, a_process_of_several_ranks_that_dies_is_noticed) {
   int steps = -1;
-  group g;
-  group_init(&g, GROUP_SHM, 4, pairs_body, &steps);
+  ENDED group g = group_new(GROUP_SHM, 4, pairs_body, &steps);
   start_pairs(&g);
   group_nap(0.3);
   const double since_s = weir_now_s();
@@ -379,5 +363,4 @@ Test(shm, a_process_of_several_ranks_that_dies_is_noticed) {
               "rank %d: %s", r, said);
     cr_assert_leq(g.result[r].ended_s - since_s, 15.0);
   }
-  group_done(&g);
 }

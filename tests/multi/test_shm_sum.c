@@ -56,7 +56,7 @@ static const size_t lengths[] = {0,     1,     3,     16,     17,     1000,   40
                                  32767, 32768, 32769, 131072, 131073, 163841, 300007, 5};
 
 static weir_status sums_body(weir_transport *t, void *user) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   FREED float *x = malloc(300007 * sizeof *x);
   (void)user;
@@ -78,36 +78,19 @@ static weir_status sums_body(weir_transport *t, void *user) {
       if (status == WEIR_OK && one != (float)t->size)
         status = weir_fail(WEIR_E_INTERNAL, "messages in between: %g", (double)one);
     }
-  weir_comm_free(comm);
   return status;
-}
-
-static void all_well(group *g) {
-  group_run(g);
-  for (int r = 0; r < g->size; r++)
-    cr_assert_eq(g->result[r].status, WEIR_OK, "%d ranks, rank %d: %s", g->size, r,
-                 g->result[r].message);
-  group_done(g);
 }
 
 Test(shm_sum, the_sum_in_the_order_of_ranks) {
   static const int sizes[] = {1, 2, 3, 4, 5, 8};
-  for (size_t s = 0; s < COUNT(sizes); s++) {
-    group g;
-    group_init(&g, GROUP_SHM, sizes[s], sums_body, NULL);
-    all_well(&g);
-  }
+  for (size_t s = 0; s < COUNT(sizes); s++) group_passes(GROUP_SHM, sizes[s], sums_body, NULL);
 }
 
-Test(shm_sum, among_threads) {
-  group g;
-  group_init(&g, GROUP_SHM_THREADS, 3, sums_body, NULL);
-  all_well(&g);
-}
+Test(shm_sum, among_threads) { group_passes(GROUP_SHM_THREADS, 3, sums_body, NULL); }
 
 /* Ranks that come late and go early, so that the others wait at every stage. */
 static weir_status uneven_body(weir_transport *t, void *user) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   static float x[40000];
   (void)user;
@@ -122,15 +105,10 @@ static weir_status uneven_body(weir_transport *t, void *user) {
     for (size_t i = 0; i < n && status == WEIR_OK; i++)
       if (x[i] != due) status = weir_fail(WEIR_E_INTERNAL, "step %d: %g", (int)step, (double)x[i]);
   }
-  weir_comm_free(comm);
   return status;
 }
 
-Test(shm_sum, ranks_out_of_step) {
-  group g;
-  group_init(&g, GROUP_SHM, 5, uneven_body, NULL);
-  all_well(&g);
-}
+Test(shm_sum, ranks_out_of_step) { group_passes(GROUP_SHM, 5, uneven_body, NULL); }
 
 Test(shm_sum, what_it_does_not_do) {
   weir_transport *t = NULL;
@@ -159,7 +137,7 @@ typedef struct fault {
 static weir_status fault_body(weir_transport *t, void *user) {
   const fault *f = user;
   const bool culprit = t->rank == 1;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, f->kind == FREEZES ? 1.0 : 10.0);
   FREED float *x = calloc(f->n + 1, sizeof *x);
   unsigned char block[GROUP_MAX * HEADER] = {0};
@@ -175,15 +153,13 @@ static weir_status fault_body(weir_transport *t, void *user) {
         weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, x, f->n, WEIR_VALUE_FP32, NULL, &headers);
   else if (status == WEIR_OK)
     status = native(comm, x, culprit && f->kind == OTHER_LENGTH ? f->n + 1 : f->n, &headers);
-  weir_comm_free(comm);
   return status;
 }
 
 /* The first operation fails for other headers, else the second. */
 static void fault_case(int kind, size_t n, weir_status due) {
   fault f = {.kind = kind, .n = n};
-  group g;
-  group_init(&g, GROUP_SHM, 3, fault_body, &f);
+  ENDED group g = group_new(GROUP_SHM, 3, fault_body, &f);
   const double begun_s = weir_now_s();
   group_start(&g);
   for (int r = 0; r < 3; r++)
@@ -198,7 +174,6 @@ static void fault_case(int kind, size_t n, weir_status due) {
       cr_assert(strstr(g.result[r].message, "rank 1") != NULL, "%s", g.result[r].message);
   }
   cr_assert_lt(weir_now_s() - begun_s, 9.0, "it was found out, not waited for");
-  group_done(&g);
 }
 
 static void fault_both(int kind, weir_status due) {

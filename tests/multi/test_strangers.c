@@ -201,8 +201,7 @@ Test(secrets, beyond_the_loopback_there_must_be_one) {
 
 /* Does a session of rank 0 let in who knows `secret`? */
 static void session_takes(weir_options options, const char *secret, bool plain) {
-  group g;
-  group_init(&g, GROUP_TCP, 2, NULL, NULL);
+  ENDED group g = group_new(GROUP_TCP, 2, NULL, NULL);
   options.world_size = 2;
   options.rendezvous = g.where;
   options.job_id = g.job;
@@ -233,7 +232,6 @@ static void session_takes(weir_options options, const char *secret, bool plain) 
   int code = 1;
   (void)waitpid(g.pid[0], &code, 0);
   cr_assert_eq(code, 0);
-  group_done(&g);
 }
 
 static void takes_sealed(weir_options options, const char *secret) {

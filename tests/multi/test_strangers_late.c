@@ -30,11 +30,10 @@ static weir_status talk_once(weir_transport *t, void *user) {
 }
 
 Test(strangers, every_reason_is_logged_once) {
-  group g;
   char log[64];
   unsigned char hello[HELLO];
   new_log(log);
-  group_init(&g, GROUP_TCP, 2, talk_once, NULL);
+  ENDED group g = group_new(GROUP_TCP, 2, talk_once, NULL);
   for (int r = 0; r < 2; r++) {
     g.pid[r] = fork();
     cr_assert_geq(g.pid[r], 0);
@@ -72,7 +71,6 @@ Test(strangers, every_reason_is_logged_once) {
                  count_lines(log, reasons[i]));
   cr_assert_eq(count_lines(log, "refused"), 5);
   (void)unlink(log);
-  group_done(&g);
 }
 
 /* --- at the doors of a group that runs ------------------------------------------------------ */
@@ -108,11 +106,9 @@ static weir_status knock(weir_transport *t, void *user) {
 }
 
 Test(strangers, who_call_without_end) {
-  group g;
-  group_init(&g, GROUP_TCP, 2, knock, NULL);
+  ENDED group g = group_new(GROUP_TCP, 2, knock, NULL);
   group_run(&g);
   group_well(&g);
-  group_done(&g);
 }
 
 /* Hold the door of each rank, with more than it has room for: silent ones, and such that have said
@@ -188,10 +184,9 @@ static weir_status besieged_body(weir_transport *t, void *user) {
 }
 
 Test(strangers, at_the_doors_of_a_group_that_loses_a_rank) {
-  group g;
   char log[RANKS][64];
   uint64_t job = 0;
-  group_init(&g, GROUP_TCP, RANKS, besieged_body, &job);
+  ENDED group g = group_new(GROUP_TCP, RANKS, besieged_body, &job);
   job = g.job;
   for (int r = 0; r < RANKS; r++) {
     new_log(log[r]);
@@ -210,5 +205,4 @@ Test(strangers, at_the_doors_of_a_group_that_loses_a_rank) {
     cr_assert_leq(count_lines(log[r], "refused"), 1);
     (void)unlink(log[r]);
   }
-  group_done(&g);
 }

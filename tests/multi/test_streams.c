@@ -10,13 +10,6 @@
 #define DIVIDED ((size_t)256 * 1024) /* messages from here on travel in parts */
 #define MOST ((size_t)5 << 18)       /* 160 KiB a stream where there are eight */
 
-static void run_all_well(group *g) {
-  group_run(g);
-  for (int r = 0; r < g->size; r++)
-    cr_assert_eq(g->result[r].status, WEIR_OK, "rank %d: %s", r, g->result[r].message);
-  group_done(g);
-}
-
 static unsigned char byte_of(int from, int to, size_t message, size_t at) {
   return (unsigned char)(7 * from + 31 * to + 13 * (int)message + (int)(at % 251) +
                          (int)(at >> 12));
@@ -86,10 +79,10 @@ static weir_status talk(weir_transport *t, void *user) {
 Test(streams, every_byte_arrives) {
   static const int streams[] = {1, 2, 3, 8};
   for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
-    group g;
-    group_init(&g, GROUP_TCP, 2 + (int)i % 2, talk, NULL);
+    ENDED group g = group_new(GROUP_TCP, 2 + (int)i % 2, talk, NULL);
     g.streams = streams[i];
-    run_all_well(&g);
+    group_run(&g);
+    group_well(&g);
   }
 }
 
@@ -127,15 +120,13 @@ static weir_status nothing(weir_transport *t, void *user) {
 static void open_more_than_rank_0(group *g, int rank) { g->streams = 2 + rank; }
 
 Test(streams, another_number_is_refused) {
-  group g;
-  group_init(&g, GROUP_TCP, 2, nothing, NULL);
+  ENDED group g = group_new(GROUP_TCP, 2, nothing, NULL);
   g.timeout_s = 3.0;
   g.prepare = open_more_than_rank_0;
   group_run(&g);
   cr_assert_eq(g.result[1].status, WEIR_E_MISMATCH, "%s", g.result[1].message);
   cr_assert(strstr(g.result[1].message, "another number of streams"), "%s", g.result[1].message);
   cr_assert_eq(g.result[0].status, WEIR_E_TIMEOUT, "%s", g.result[0].message);
-  group_done(&g);
   for (int streams = -1; streams <= WEIR_TCP_STREAMS_MAX + 1; streams += 10) {
     weir_transport *t = NULL;
     const weir_tcp_options options = {.rendezvous = "127.0.0.1:5000",
@@ -191,15 +182,13 @@ Test(streams, parts_that_do_not_fit_end_the_group) {
       {{0, 1}, {MOST + 1, MOST + 1}, "sent 1310721 bytes where at most 1310720 were due"},
   };
   for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++) {
-    group g;
     forgery f = forgeries[i];
-    group_init(&g, GROUP_TCP, 2, forge, &f);
+    ENDED group g = group_new(GROUP_TCP, 2, forge, &f);
     g.streams = 2;
     group_run(&g);
     const group_result *zero = &g.result[0];
     cr_assert_eq(zero->status, f.said ? WEIR_E_PROTOCOL : WEIR_OK, "%zu: %s", i, zero->message);
     cr_assert(f.said == NULL || strstr(zero->message, f.said), "%zu: %s", i, zero->message);
-    group_done(&g);
   }
 }
 
@@ -208,7 +197,7 @@ Test(streams, parts_that_do_not_fit_end_the_group) {
 #define N ((size_t)1 << 19) /* a quarter of it, which a ring of four sends, travels in parts */
 
 static weir_status sum(weir_transport *t, int steps, int victim, float due) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   FREED float *x = malloc(N * sizeof *x);
   weir_status status = weir_comm_create(&comm, t, 20.0);
   for (int step = 0; status == WEIR_OK && step < steps; step++) {
@@ -221,7 +210,6 @@ static weir_status sum(weir_transport *t, int steps, int victim, float due) {
       if (x[i] != due + (float)(t->size * (int)(i % 16)))
         status = weir_fail(WEIR_E_INTERNAL, "step %d: %g at %zu", step, (double)x[i], i);
   }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -244,11 +232,9 @@ static weir_status sum_and_lose_one(weir_transport *t, void *user) {
 }
 
 Test(streams, survivors_go_on_over_one) {
-  group g;
-  group_init(&g, GROUP_TCP, 4, sum_and_lose_one, NULL);
+  ENDED group g = group_new(GROUP_TCP, 4, sum_and_lose_one, NULL);
   g.streams = 3;
   group_run(&g);
   for (int r = 0; r < g.size; r++)
     if (r != 2) cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s", r, g.result[r].message);
-  group_done(&g);
 }

@@ -344,9 +344,8 @@ static void count_round(const round_of *round, double struck_s) {
 }
 
 static verdict play(round_of *round, uint64_t seed, uint64_t number, stalls *w) {
-  group g;
   draw(round, seed, number);
-  group_init(&g, round->kind, round->size, stress_body, round);
+  ENDED group g = group_new(round->kind, round->size, stress_body, round);
   g.streams = round->streams;
   g.secret = round->secret ? "chaos" : NULL;
   g.apart = true;
@@ -366,7 +365,6 @@ static verdict play(round_of *round, uint64_t seed, uint64_t number, stalls *w) 
   const int hangs = reap(&g, round, w);
   const verdict v = judge(&g, round, struck_s, hangs);
   if (v.right) count_round(round, struck_s);
-  group_done(&g);
   return v;
 }
 

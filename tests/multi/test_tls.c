@@ -65,17 +65,13 @@ static weir_status talk(weir_transport *t, void *user) {
 }
 
 static void expect_talk(int size, int streams, bool plain) {
-  group g;
   bool sealed = !plain;
-  group_init(&g, GROUP_TCP, size, talk, &sealed);
+  ENDED group g = group_new(GROUP_TCP, size, talk, &sealed);
   g.secret = SECRET_TEXT;
   g.streams = streams;
   g.plain = plain;
-  group_start(&g);
-  group_join(&g);
-  for (int r = 0; r < size; r++)
-    cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d of %d: %s", r, size, g.result[r].message);
-  group_done(&g);
+  group_run(&g);
+  group_well(&g);
 }
 
 Test(tls, what_is_said_is_heard) {
@@ -90,16 +86,14 @@ static void rank_1_is_plain(group *g, int rank) { g->plain = rank == 1; }
 
 Test(tls, who_does_not_encrypt_where_others_do_is_refused) {
   for (int plain = 0; plain < 2; plain++) {
-    group g;
     bool sealed = true;
-    group_init(&g, GROUP_TCP, 2, talk, &sealed);
+    ENDED group g = group_new(GROUP_TCP, 2, talk, &sealed);
     g.secret = SECRET_TEXT;
     g.timeout_s = 3.0;
     g.prepare = plain == 0 ? rank_0_is_plain : rank_1_is_plain;
     group_run(&g);
     cr_assert_eq(g.result[1].status, WEIR_E_MISMATCH, "%s", g.result[1].message);
     cr_assert(strstr(g.result[1].message, "WEIR_TLS") != NULL, "%s", g.result[1].message);
-    group_done(&g);
   }
 }
 
@@ -353,12 +347,9 @@ static weir_status lose_one(weir_transport *t, void *user) {
 }
 
 Test(tls, survivors_encrypt_too) {
-  group g;
-  group_init(&g, GROUP_TCP, 4, lose_one, NULL);
+  ENDED group g = group_new(GROUP_TCP, 4, lose_one, NULL);
   g.secret = SECRET_TEXT;
-  group_start(&g);
-  group_join(&g);
+  group_run(&g);
   for (int r = 0; r < 4; r++)
     if (r != 1) cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s", r, g.result[r].message);
-  group_done(&g);
 }

@@ -31,8 +31,7 @@ static weir_status differ_body(weir_transport *t, void *user) {
 }
 
 static void differ_case(enum group_kind kind, difference d) {
-  group g;
-  group_init(&g, kind, 2, differ_body, &d);
+  ENDED group g = group_new(kind, 2, differ_body, &d);
   group_run(&g);
   bool said = false;
   for (int r = 0; r < 2; r++) {
@@ -43,7 +42,6 @@ static void differ_case(enum group_kind kind, difference d) {
     if (strstr(g.result[r].message, d.said)) said = true;
   }
   cr_assert(said, "\"%s\" is in none of: %s; %s", d.said, g.result[0].message, g.result[1].message);
-  group_done(&g);
 }
 
 static void differ_all(enum group_kind kind) {
@@ -59,25 +57,22 @@ Test(mismatch, shm) { differ_all(GROUP_SHM); }
 
 /* All ranks but one sum 8 elements; that one has 6: nobody gets a sum. */
 static weir_status lengths_body(weir_transport *t, void *user) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
   float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   weir_comm_step(comm, 1, 1);
   status = weir_allreduces[*(const uint32_t *)user].run(comm, x, t->rank == 1 ? 6 : 8,
                                                         WEIR_VALUE_FP32, NULL, NULL);
-  weir_comm_free(comm);
   return status;
 }
 
 static void lengths_case(enum group_kind kind, uint32_t algorithm) {
-  group g;
-  group_init(&g, kind, 2, lengths_body, &algorithm);
+  ENDED group g = group_new(kind, 2, lengths_body, &algorithm);
   group_run(&g);
   for (int r = 0; r < 2; r++)
     cr_assert(g.result[r].status == WEIR_E_PROTOCOL || g.result[r].status == WEIR_E_PEER,
               "rank %d: %d %s", r, (int)g.result[r].status, g.result[r].message);
-  group_done(&g);
 }
 Test(lengths, differ) {
   for (uint32_t a = 0; a < WEIR_ALLREDUCE_COUNT; a++) {
@@ -104,14 +99,12 @@ static weir_status oversize_body(weir_transport *t, void *user) {
 }
 
 static void oversize_case(enum group_kind kind) {
-  group g;
-  group_init(&g, kind, 2, oversize_body, NULL);
+  ENDED group g = group_new(kind, 2, oversize_body, NULL);
   group_run(&g);
   cr_assert_eq(g.result[1].status, WEIR_E_PROTOCOL, "%s", g.result[1].message);
   cr_assert(strstr(g.result[1].message, "rank 0 sent 100 bytes where at most 60") != NULL, "%s",
             g.result[1].message);
   cr_assert_eq(g.result[0].status, WEIR_E_PROTOCOL, "%s", g.result[0].message);
-  group_done(&g);
 }
 Test(oversize, threads) { oversize_case(GROUP_THREADS); }
 Test(oversize, tcp) { oversize_case(GROUP_TCP); }
@@ -130,7 +123,7 @@ typedef struct endless {
 
 static weir_status endless_body(weir_transport *t, void *user) {
   const endless *e = user;
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, e->timeout_s);
   if (status != WEIR_OK) return status;
   FREED float *x = malloc(e->n * sizeof *x);
@@ -143,7 +136,6 @@ static weir_status endless_body(weir_transport *t, void *user) {
     status = weir_allreduces[step % WEIR_ALLREDUCE_COUNT].run(comm, x, e->n, format, x, NULL);
     if (step == 0 && e->there != NULL) atomic_fetch_add(e->there, 1);
   }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -164,11 +156,9 @@ static void check_survivors(const group *g, double since_s, double within_s) {
 
 static void leave_case(enum group_kind kind) {
   endless e = {.n = 1000, .timeout_s = 3.0, .leaves_after = 5, .stops_after = -1};
-  group g;
-  group_init(&g, kind, 5, endless_body, &e);
+  ENDED group g = group_new(kind, 5, endless_body, &e);
   group_run(&g);
   check_survivors(&g, 0.0, 1e18);
-  group_done(&g);
 }
 Test(fault, a_rank_that_leaves_threads) { leave_case(GROUP_THREADS); }
 Test(fault, a_rank_that_leaves_tcp) { leave_case(GROUP_TCP); }
@@ -180,11 +170,9 @@ Test(fault, a_rank_that_leaves_shm_threads) { leave_case(GROUP_SHM_THREADS); }
  * name. */
 static void stop_case(enum group_kind kind, double timeout_s) {
   endless e = {.n = 1000, .timeout_s = timeout_s, .leaves_after = -1, .stops_after = 3};
-  group g;
-  group_init(&g, kind, 5, endless_body, &e);
+  ENDED group g = group_new(kind, 5, endless_body, &e);
   group_run(&g);
   check_survivors(&g, 0.0, 1e18);
-  group_done(&g);
 }
 Test(fault, a_rank_that_stops_threads) { stop_case(GROUP_THREADS, 0.5); }
 Test(fault, a_rank_that_stops_tcp) { stop_case(GROUP_TCP, 1.0); }
@@ -194,9 +182,8 @@ Test(fault, a_rank_that_stops_shm_threads) { stop_case(GROUP_SHM_THREADS, 0.5); 
 
 static void signal_case(enum group_kind kind, int signal, double after_s, size_t n) {
   endless e = {.n = n, .timeout_s = 2.5, .leaves_after = -1, .stops_after = -1};
-  group g;
   e.there = group_shared(sizeof *e.there);
-  group_init(&g, kind, 4, endless_body, &e);
+  ENDED group g = group_new(kind, 4, endless_body, &e);
   group_start(&g);
   stalls_wait(e.there, g.size, GROUP_WATCHDOG_S);
   group_nap(after_s);
@@ -209,7 +196,6 @@ static void signal_case(enum group_kind kind, int signal, double after_s, size_t
   /* To find out who is to blame takes less than a second (weir.h); the other one is for a busy machine. */
   check_survivors(&g, since_s, e.timeout_s + 2.0);
   (void)munmap(e.there, sizeof *e.there);
-  group_done(&g);
 }
 
 static void signal_all(enum group_kind kind, int signal) {
@@ -245,15 +231,13 @@ static weir_status echo_body(weir_transport *t, void *user) {
 
 Test(echo, tcp) {
   double *rtt = group_shared(20 * sizeof *rtt);
-  group g;
-  group_init(&g, GROUP_TCP, 2, echo_body, rtt);
+  ENDED group g = group_new(GROUP_TCP, 2, echo_body, rtt);
   group_run(&g);
   group_well(&g);
   for (int i = 0; i < 20; i++) {
     cr_assert_gt(rtt[i], 0.0);
     cr_assert_lt(rtt[i], 1.0);
   }
-  group_done(&g);
 }
 
 /* Half of the datagrams, with their headers of 42 bytes: (1400 + 42) * 20 of 40. */
@@ -275,15 +259,13 @@ static weir_status train_body(weir_transport *t, void *user) {
 
 Test(train, tcp) {
   double *found = group_shared(4 * sizeof *found);
-  group g;
-  group_init(&g, GROUP_TCP, 2, train_body, found);
+  ENDED group g = group_new(GROUP_TCP, 2, train_body, found);
   group_run(&g);
   for (int r = 0; r < 2; r++) {
     cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
     cr_assert_eq(found[2 * r], 1442 * 19, "%g", found[2 * r]);
     cr_assert(found[2 * r + 1] > 0 && found[2 * r + 1] < 1, "%g", found[2 * r + 1]);
   }
-  group_done(&g);
 }
 
 /* Rank 0 says that rank 2 is to blame; rank 1 waits for rank 0 and learns it. */
@@ -303,14 +285,12 @@ static weir_status abort_body(weir_transport *t, void *user) {
 }
 
 static void abort_case(enum group_kind kind) {
-  group g;
-  group_init(&g, kind, 3, abort_body, NULL);
+  ENDED group g = group_new(kind, 3, abort_body, NULL);
   group_run(&g);
   for (int r = 0; r < 3; r++) {
     cr_assert_eq(g.result[r].status, WEIR_E_PEER, "%s", g.result[r].message);
     cr_assert_eq(strncmp(g.result[r].message, "rank 2", 6), 0, "%s", g.result[r].message);
   }
-  group_done(&g);
 }
 Test(abort, threads) { abort_case(GROUP_THREADS); }
 Test(abort, tcp) { abort_case(GROUP_TCP); }

@@ -46,12 +46,10 @@ static void between_case(bool abort) {
   memset(large, 7, 2 * LARGE);
   for (int ms = 0; ms < 40; ms += 2) {
     between b = {.after_s = ms * 1e-3, .abort = abort, .large = large};
-    group g;
-    group_init(&g, GROUP_THREADS, 3, between_body, &b);
+    ENDED group g = group_new(GROUP_THREADS, 3, between_body, &b);
     group_run(&g);
     cr_assert_eq(g.result[2].status, abort ? WEIR_E_PEER : WEIR_OK, "%s", g.result[2].message);
     cr_assert_lt(b.took_s, DEADLINE_S / 2, "it slept until its deadline (%d ms)", ms);
-    group_done(&g);
   }
 }
 

@@ -125,7 +125,6 @@ static void body(member *m) {
   t->rng = weir_rng_of(40 + (uint64_t)m->rank);
   for (size_t i = 0; i < N; i++) t->weights[i] = (float)i / N;
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {2, offset},
                                      .rows = rows,
                                      .first_plan = p->first,

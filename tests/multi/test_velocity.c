@@ -119,7 +119,6 @@ static weir_engine *create(member *m, script *v) {
   group_rows(c->offset, TENSORS, rows);
   const script_step *first = &c->step[0];
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {TENSORS, c->offset},
                                      .rows = rows,
                                      .momentum = MOMENTUM,

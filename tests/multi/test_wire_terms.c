@@ -99,7 +99,6 @@ static void run_rank(member *m) {
   for (size_t i = 0; i < N; i++) gradient[i] = (i % 8 == 0 ? 1.0f : 1e-3f) * (float)(N + i);
   weir_status status = weir_plan_parse(c->row->plan, &plan);
   const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
                                      .layout = {1, offset},
                                      .first_plan = plan,
                                      .hooks = {.user = &l, .local = local, .observe = observe}};

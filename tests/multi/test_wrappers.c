@@ -8,7 +8,7 @@
 
 /* Sums 1 + 2 + ... over the ranks, `times` times. */
 static weir_status sums(weir_transport *t, int times) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 3.0);
   if (status != WEIR_OK) return status;
   FREED float *x = malloc(N * sizeof *x);
@@ -20,7 +20,6 @@ static weir_status sums(weir_transport *t, int times) {
     for (size_t k = 0; status == WEIR_OK && k < N; k++)
       if (x[k] != due) status = weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x[k]);
   }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -64,8 +63,7 @@ static weir_status struck_body(weir_transport *t, void *user) {
 }
 
 static void struck_case(enum group_kind kind, weir_strike strike) {
-  group g;
-  group_init(&g, kind, 3, struck_body, &strike);
+  ENDED group g = group_new(kind, 3, struck_body, &strike);
   if (kind == GROUP_THREADS) {
     group_run(&g);
   } else {
@@ -87,7 +85,6 @@ static void struck_case(enum group_kind kind, weir_strike strike) {
   }
   if (strike.kind >= WEIR_STRIKE_RESET)
     cr_assert_eq(g.result[VICTIM].status, WEIR_E_PEER, "%s", g.result[VICTIM].message);
-  group_done(&g);
 }
 
 Test(wrappers, strikes) {

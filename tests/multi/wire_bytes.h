@@ -211,14 +211,7 @@ static void (*before_it_joins)(group *g, int rank); /* of ranks of ours */
 static inline void start_zero(group *g) {
   group_init(g, GROUP_TCP, 2, expect_body, &patience_s);
   g->prepare = before_it_joins;
-  (void)fflush(NULL);
-  g->pid[0] = fork();
-  cr_assert_geq(g->pid[0], 0);
-  if (g->pid[0] == 0) {
-    (void)alarm(GROUP_WATCHDOG_S);
-    group_rank(g, 0);
-    _exit(0);
-  }
+  group_start_rank(g, 0);
 }
 
 static inline void end_zero(group *g, weir_status status, const char *said) {

@@ -285,7 +285,7 @@ static weir_status run_plan(rank *r, weir_comm *comm, const char *text, bool who
   const size_t offset[2] = {0, N};
   FREED float *x = malloc(N * sizeof *x);
   weir_engine *engine = NULL;
-  weir_engine_config config = {.comm = comm, .transport = r->t, .layout = {1, offset}};
+  weir_engine_config config = {.comm = comm, .layout = {1, offset}};
   weir_status status = weir_plan_parse(text, &config.first_plan);
   if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
   for (size_t s = 0; s < 3 && status == WEIR_OK; s++) {
@@ -309,11 +309,10 @@ static weir_status open_comm(const rank *r, weir_comm **comm) {
 }
 
 static weir_status plans_body(rank *r) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = open_comm(r, &comm);
   for (size_t p = 0; p < COUNT(plans) && status == WEIR_OK; p++)
     status = run_plan(r, comm, plans[p], false, &steps[r->rank][p]);
-  weir_comm_free(comm);
   return status;
 }
 
@@ -337,7 +336,7 @@ Test(nccl_parts, steps_have_the_bits_of_tcp) {
 /* --- NCCL's own sum --------------------------------------------------------------------------- */
 
 static weir_status native_body(rank *r) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   FREED float *x = malloc(N * sizeof *x);
   for (size_t i = 0; i < N; i++) x[i] = input_at(r->rank, i);
   weir_status status = weir_comm_create(&comm, r->t, PATIENCE_S);
@@ -349,7 +348,6 @@ static weir_status native_body(rank *r) {
   if (native && status == WEIR_OK)
     status = weir_allreduces[WEIR_ALLREDUCE_NATIVE].run(comm, x, N, WEIR_VALUE_FP32, NULL, NULL);
   if (native && status == WEIR_OK) status = check_sum(r, x, "native");
-  weir_comm_free(comm);
   return status;
 }
 
@@ -421,18 +419,17 @@ static weir_status refused_body(rank *r) {
   static const char *const texts[] = {"none:1:dense-hier-ring+native",
                                       "qsgd:0.125:hier-sra+native"};
   const size_t offset[2] = {0, N};
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = open_comm(r, &comm);
   for (size_t p = 0; p < COUNT(texts) && status == WEIR_OK; p++) {
     weir_engine *engine = NULL;
-    weir_engine_config config = {.comm = comm, .transport = r->t, .layout = {1, offset}};
+    weir_engine_config config = {.comm = comm, .layout = {1, offset}};
     status = weir_plan_parse(texts[p], &config.first_plan);
     if (status == WEIR_OK && (weir_engine_create(&engine, &config) != WEIR_E_UNSUPPORTED ||
                               strstr(weir_last_error(), why) == NULL))
       status = weir_fail(WEIR_E_INTERNAL, "%s: %s", texts[p], weir_last_error());
     weir_engine_free(engine);
   }
-  weir_comm_free(comm);
   return status;
 }
 

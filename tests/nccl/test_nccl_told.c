@@ -81,7 +81,7 @@ static weir_status take_step(rank *r, weir_engine *engine, int step) {
 static weir_status course_body(rank *r) {
   script_step steps[STEPS] = {0};
   script s = {steps, STEPS, 0};
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_engine *engine = NULL;
   weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);
   for (int k = 0; k < STEPS && status == WEIR_OK; k++) {
@@ -90,7 +90,6 @@ static weir_status course_body(rank *r) {
     steps[k].action = WEIR_ACTION_SWITCH;
   }
   const weir_engine_config config = {.comm = comm,
-                                     .transport = r->t,
                                      .layout = {2, offset},
                                      .rows = rows,
                                      .first_plan = steps[0].plan,
@@ -103,7 +102,6 @@ static weir_status course_body(rank *r) {
     if (status == WEIR_OK) status = check_ran(r, before, due, (size_t)course[s.at].sums);
   }
   weir_engine_free(engine);
-  weir_comm_free(comm);
   return status;
 }
 
@@ -213,7 +211,7 @@ static weir_status refused_body(rank *r) {
   weir_comm *comm = NULL;
   weir_engine *engine = NULL;
   weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);
-  weir_engine_config config = {.comm = comm, .transport = r->t, .layout = {1, few}};
+  weir_engine_config config = {.comm = comm, .layout = {1, few}};
   if (status == WEIR_OK) status = weir_plan_parse("none:1:native-tree", &config.first_plan);
   if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
   weir_engine_free(engine);

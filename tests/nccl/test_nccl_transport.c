@@ -79,7 +79,7 @@ Test(nccl, messages_of_any_length_and_place) {
  * collectives ------------------------------------------------------------------------------- */
 
 static weir_status sums_body(rank *r) {
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   FREED float *x = malloc(N * sizeof *x);
   unsigned char block[MOST][8];
   weir_headers headers = {block, sizeof *block};
@@ -101,7 +101,6 @@ static weir_status sums_body(rank *r) {
     if (status == WEIR_OK && r->t->bytes_sent - before < N * sizeof *x / (size_t)r->size)
       status = weir_fail(WEIR_E_INTERNAL, "%s: bytes are not counted", weir_allreduces[row].name);
   }
-  weir_comm_free(comm);
   return status;
 }
 
@@ -153,11 +152,11 @@ static weir_status engine_body(rank *r) {
       "none:1:native", "bf16:1:dense-ring",       "topk:0.1:ag",
       "qsgd:0.25:sra", "star:0.01:art-hier-tree", "powersgd:2:native"};
   const size_t offset[2] = {0, N};
-  weir_comm *comm = NULL;
+  OWNED weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);
   for (size_t p = 0; p < sizeof plans / sizeof *plans && status == WEIR_OK; p++) {
     weir_engine *engine = NULL;
-    weir_engine_config config = {.comm = comm, .transport = r->t, .layout = {1, offset}};
+    weir_engine_config config = {.comm = comm, .layout = {1, offset}};
     status = weir_plan_parse(plans[p], &config.first_plan);
     if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
     for (int s = 0; s < 4 && status == WEIR_OK; s++) {
@@ -169,7 +168,6 @@ static weir_status engine_body(rank *r) {
     }
     weir_engine_free(engine);
   }
-  weir_comm_free(comm);
   return status;
 }
 

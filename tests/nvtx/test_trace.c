@@ -44,11 +44,8 @@ static void body(member *m) {
   float g[LENGTH];
   for (size_t t = 0; t <= TENSORS; t++) offset[t] = t * LENGTH / TENSORS;
   make_table(&whole, table);
-  const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
-                                     .layout = {TENSORS, offset},
-                                     .first_plan = whole,
-                                     .first_buckets = table};
+  const weir_engine_config config = {
+      .comm = m->comm, .layout = {TENSORS, offset}, .first_plan = whole, .first_buckets = table};
   if (weir_engine_create(&engine, &config) != WEIR_OK)
     group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
   for (int i = 0; i < STEPS && engine != NULL; i++) {

@@ -113,8 +113,7 @@ Test(parity_codecs, star_and_var_are_topk) {
 /* No room for what is kept or written is another error than no operation. */
 Test(parity_codecs, rows_say_which_operations_there_are) {
   OPENED weir_cuda *cuda = open_cuda(N, N);
-  const size_t whole[2] = {0, N};
-  const weir_layout layout = {1, whole};
+  const weir_layout layout = {1, (const size_t[]){0, N}};
   const weir_cuda_fed fed = {0};
   size_t written = 0;
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
@@ -137,8 +136,7 @@ static void check_filling(uint32_t codec, int shape, double cr) {
   weir_rng rng = weir_rng_of(51);
   arrays a = make_arrays(N);
   FREED uint32_t *exact = array(N, sizeof *exact);
-  size_t whole[2] = {0, N};
-  weir_layout layout = {1, whole};
+  const weir_layout layout = {1, (const size_t[]){0, N}};
   size_t filled = 0;
   for (int i = 0; i < TRIES; i++) {
     fill_shape(&rng, shape, a.g, N);
@@ -165,8 +163,7 @@ Test(parity_codecs, dgc_notices_a_misleading_sample) {
   OPENED weir_cuda *cuda = open_cuda(N, N);
   weir_rng rng = weir_rng_of(52);
   arrays a = make_arrays(N);
-  size_t whole[2] = {0, LENGTH};
-  weir_layout layout = {1, whole};
+  const weir_layout layout = {1, (const size_t[]){0, LENGTH}};
   for (int round = 0; round < 2; round++) {
     uint64_t state = 1;
     fill_shape(&rng, 0, a.g, LENGTH);

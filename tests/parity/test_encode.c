@@ -44,8 +44,7 @@ static void check_qsgd(weir_cuda *cuda, const float *x, size_t n, weir_qsgd_opti
   FREED uint8_t *wanted = array(bound, 1);
   FREED float *to = array(n, sizeof *to);
   FREED float *wanted_to = array(n, sizeof *wanted_to);
-  size_t offset[2] = {0, n};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, n}};
   LENT device_buffer dx = put(cuda, x, n * sizeof *x, 4);
   LENT device_buffer message = take(cuda, bound, skew);
   LENT device_buffer dto = put(cuda, x, n * sizeof *x, 4);
@@ -122,8 +121,7 @@ Test(parity_encode, rows_of_qsgd_are_equal) {
   OPENED weir_cuda *cuda = open_cuda(0, 0);
   weir_rng rng = weir_rng_of(24);
   FREED float *x = array(LENGTH, sizeof *x);
-  size_t offset[2] = {0, LENGTH};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, LENGTH}};
   for (int shape = 0; shape < SHAPES; shape++) {
     for (unsigned mode = 0; mode < 4; mode++) {
       unsigned bits = 2 + ((unsigned)shape + mode) % 7;

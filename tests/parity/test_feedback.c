@@ -131,8 +131,7 @@ static void check_series(weir_cuda *cuda, const encoder *by, const float *x, siz
   get(cuda, back, db, n * sizeof *back);
   get(cuda, &lost, told, sizeof lost);
   for (uint64_t at = 0; at < n || at == 0; at += block) {
-    const size_t of_this[2] = {0, n - at < block ? n - at : block};
-    const weir_layout layout = {1, of_this};
+    const weir_layout layout = {1, (const size_t[]){0, n - at < block ? n - at : block}};
     must(codec->encode(NULL, x + at, &layout, by->cr, weir_hash(series.draws, &at, sizeof at),
                        plain + begin, bound - begin, &bytes));
     must(codec->decode(NULL, plain + begin, bytes, &layout, sent + at, WEIR_DECODE_STORE));

@@ -157,8 +157,7 @@ Test(parity_select, nothing_to_do) {
 /* topk and mstopk of a given e, which stays as it is. */
 static void check_selection(weir_cuda *cuda, arrays *a, size_t n, size_t k, size_t skew,
                             bool mstopk, const char *what) {
-  size_t offset[2] = {0, n};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, n}};
   LENT device_buffer e = put(cuda, a->e, n * sizeof(float), skew);
   LENT device_buffer index = take(cuda, k * sizeof(uint32_t), 0);
   LENT device_buffer value = take(cuda, k * sizeof(float), 0);

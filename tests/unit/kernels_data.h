@@ -1,7 +1,9 @@
-/* Inputs shared by the kernels' tests: distributions and adversarial shapes. */
+/* What the kernels' tests share: contexts, instruction sets, and inputs, which are distributions and
+ * adversarial shapes. */
 #ifndef WEIR_TESTS_KERNELS_DATA_H
 #define WEIR_TESTS_KERNELS_DATA_H
 
+#include <criterion/criterion.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,6 +12,27 @@
 
 #include "../held.h"
 #include "base/base.h"
+#include "kernels/codec.h"
+#include "kernels/cpu/cpu.h"
+
+/* Before a context's declaration: it is freed where its block ends. */
+#define SCOPED __attribute__((cleanup(close_context)))
+
+static inline void close_context(weir_codec_context *const *context) {
+  weir_codec_context_free(*context);
+}
+
+static inline weir_codec_context *open_context(void) {
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  return context;
+}
+
+/* Every instruction set that there is code for; NULL: this processor does not have it. */
+enum { VERSIONS = 3 };
+static inline const weir_cpu_ops *version(int v) {
+  return v == 0 ? &weir_cpu_scalar : v == 1 ? weir_cpu_avx2() : weir_cpu_avx512();
+}
 
 enum { SHAPES = 12 };
 

@@ -431,12 +431,6 @@ Test(cost, rows_of_the_other_collectives_by_hand) {
 
 static bool same(double got, double want) { return fabs(got - want) <= 1e-9 * fabs(want); }
 
-static weir_plan plan_of(const char *text) {
-  weir_plan plan;
-  cr_assert_eq(weir_plan_parse(text, &plan), WEIR_OK, "%s", weir_last_error());
-  return plan;
-}
-
 /* One all-gather, of 2 rounds among 4 ranks, whatever the messages' length.  fp16: 16 bytes of
  * header and 2 an element.  topk of half of 4800: 16 and 8 an element.  On 2 machines both ranks of
  * one send. */
@@ -454,7 +448,7 @@ Test(cost_plans, gathered_by_hand) {
       {"topk:0.5:ag", {1, 1, false}, 4800, 2400, 0, 0},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const weir_plan plan = plan_of(rows[i].plan);
+    const weir_plan plan = planned(rows[i].plan);
     cr_assert_eq(weir_cost_kept(&plan, rows[i].elements), rows[i].kept);
     const weir_cost_terms t =
         weir_cost_plan_between(&plan, rows[i].shape, rows[i].elements, rows[i].kept);
@@ -466,7 +460,7 @@ Test(cost_plans, gathered_by_hand) {
 /* The example of the README: 11.7 million elements of which a tenth go, 8 bytes each, to 7 others
  * at 10 Gbit/s, and three latencies of 1 ms. */
 Test(cost_plans, a_tenth_of_a_model_by_hand) {
-  const weir_plan plan = plan_of("topk:0.1:ag");
+  const weir_plan plan = planned("topk:0.1:ag");
   const weir_link link = {.alpha = 1e-3, .beta = 8e-10};
   const size_t n = 11700000, kept = weir_cost_kept(&plan, n);
   const double seconds =
@@ -478,7 +472,7 @@ Test(cost_plans, a_tenth_of_a_model_by_hand) {
 /* An all-gather of 8 messages, 6 of them of others than the 2 on the critical path, at 1 ms each,
  * in place of what links take for all the bytes, 60048 * 8 ns. */
 Test(cost_plans, processors_by_hand) {
-  const weir_plan plan = plan_of("fp16:0.5:ag");
+  const weir_plan plan = planned("fp16:0.5:ag");
   const weir_link link = {.alpha = 10e-3, .beta = 8e-9, .message_s = 1e-3};
   const double seconds =
       weir_cost_plan_processors(&plan, (weir_group_shape){4, 4, false}, &link, 10000, 20016);
@@ -499,7 +493,7 @@ Test(cost_plans, shared_by_hand) {
       {"randomk:1:art-ring:auto-bf16", 1000, 6, 1.5 * 2000},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const weir_plan plan = plan_of(rows[i].plan);
+    const weir_plan plan = planned(rows[i].plan);
     cr_assert_eq(weir_cost_kept(&plan, 1000), rows[i].kept);
     const weir_cost_terms t = weir_cost_plan(&plan, 4, 1000, rows[i].kept);
     cr_assert(same(t.alpha_terms, rows[i].hops), "row %zu: %g latencies", i, t.alpha_terms);
@@ -532,7 +526,7 @@ Test(cost_plans, compressed_all_reduces_by_hand) {
       {"fp16:0.5:sra", WEIR_COMPRESSED_SRA, 1, 100000, 200016, 0, 0},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const weir_plan plan = plan_of(rows[i].plan);
+    const weir_plan plan = planned(rows[i].plan);
     const weir_coder coder = {.codec = weir_codec_find(plan.codec), .cr = plan.cr};
     cr_assert_eq(weir_cost_kept(&plan, rows[i].elements), rows[i].bytes);
     const weir_cost_terms t = weir_cost_compressed(rows[i].row, rows[i].ranks, &coder,
@@ -560,7 +554,7 @@ Test(cost_plans, compressed_between_machines_by_hand) {
   } rows[] = {{{4, 2, false}, 2, 2 * 2 * 158},     {{8, 2, false}, 2, 4 * 2 * 88},
               {{4, 4, false}, 2, 6 * 212},         {{4, 1, false}, 6, 6000},
               {{5, 2, false}, 2, 8 * 172.8 * 2.5}, {{1, 1, false}, 0, 0}};
-  const weir_plan plan = plan_of("qsgd:0.125:hier-sra");
+  const weir_plan plan = planned("qsgd:0.125:hier-sra");
   const size_t kept = weir_cost_kept(&plan, 1000);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const weir_cost_terms t = weir_cost_plan_between(&plan, rows[i].shape, 1000, 800);

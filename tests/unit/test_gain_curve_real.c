@@ -20,8 +20,7 @@ typedef struct fed { /* the error-fed gradient of one rank that sends top-k at 0
 
 /* From every element; and from every fifth beside the largest, as the engine does of a million. */
 static void compare(fed *f, int step, size_t stride) {
-  const size_t offset[2] = {0, f->n};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, f->n}};
   const double whole = weir_sum_square(f->e, f->n);
   weir_gain_curve_fill(f->curve, f->e, f->n, stride);
   for (int i = 0; i < RATIOS; i++) {

@@ -6,11 +6,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels_data.h"
 
-enum { MOST = 1100, VERSIONS = 3 };
-
-static const weir_cpu_ops *version(int v) {
-  return v == 0 ? &weir_cpu_scalar : v == 1 ? weir_cpu_avx2() : weir_cpu_avx512();
-}
+enum { MOST = 1100 };
 
 /* --- by arithmetic ---------------------------------------------------------------------------- */
 

@@ -30,12 +30,6 @@ static double ratio_of(const weir_codec *codec) {
   }
 }
 
-static weir_codec_context *context(void) {
-  weir_codec_context *c = NULL;
-  cr_assert_eq(weir_codec_context_create(&c), WEIR_OK);
-  return c;
-}
-
 /* Selects or draws; what holds of every list is checked here. */
 static size_t choose(const weir_codec *codec, weir_codec_context *c, const float *e,
                      const weir_layout *layout, double cr, uint32_t *index) {
@@ -70,24 +64,23 @@ static void poison(float bad, int where) {
 /* In bounds, exactly k, the same whatever the vector width; what decodes at all is finite. */
 static void check_poisoned(const weir_codec *codec, weir_codec_context *c,
                            const weir_layout *layout) {
-  const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   const double cr = ratio_of(codec);
-  for (size_t v = 0; v < 3; v++) {
-    if (versions[v] == NULL) continue;
-    weir_cpu_force(versions[v]);
+  for (int v = 0; v < VERSIONS; v++) {
+    if (version(v) == NULL) continue;
+    weir_cpu_force(version(v));
     uint32_t *index = v == 0 ? indices : others;
     uint8_t *bytes = v == 0 ? message : again;
     if (selects(codec)) {
       const size_t k = choose(codec, c, values, layout, cr, index);
       cr_assert(memcmp(index, indices, k * sizeof *index) == 0, "%s, %s", codec->name,
-                versions[v]->name);
+                version(v)->name);
     }
     if (codec->encode == NULL) continue;
     size_t size = 0;
     const size_t bound = codec->bound(layout, cr);
     cr_assert_eq(codec->encode(c, values, layout, cr, 7, bytes, bound, &size), WEIR_OK);
     cr_assert(codec->touched ? size <= bound : size == bound);
-    cr_assert(memcmp(bytes, message, size) == 0, "%s, %s", codec->name, versions[v]->name);
+    cr_assert(memcmp(bytes, message, size) == 0, "%s, %s", codec->name, version(v)->name);
     for (size_t i = 0; i < LONG; i++) back[i] = 3.0F;
     const weir_status status = codec->decode(c, bytes, size, layout, back, false);
     cr_assert(status == WEIR_OK || status == WEIR_E_PROTOCOL);
@@ -101,24 +94,22 @@ Test(kernels_edges, what_is_not_finite_stays_in_bounds) {
   static const float bad[] = {NAN, INFINITY, -INFINITY};
   const size_t offset[4] = {0, 5, 5, LONG};
   const weir_layout layout = {3, offset};
-  weir_codec_context *c = context();
+  SCOPED weir_codec_context *const c = open_context();
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++)
     for (size_t b = 0; b < 3; b++)
       for (int where = 0; where < 5; where++) {
         poison(bad[b], where);
         check_poisoned(weir_codecs[id], c, &layout);
       }
-  weir_codec_context_free(c);
 }
 
 /* What a step relies on to find it: every kind is counted, wherever it comes from. */
 Test(kernels_edges, what_is_not_finite_is_counted) {
-  const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   enum { N = 67 };
   float g[N], r[N], e[N];
-  for (size_t v = 0; v < 3; v++) {
-    if (versions[v] == NULL) continue;
-    weir_cpu_force(versions[v]);
+  for (int v = 0; v < VERSIONS; v++) {
+    if (version(v) == NULL) continue;
+    weir_cpu_force(version(v));
     for (size_t i = 0; i < N; i++) g[i] = r[i] = 1.0F;
     g[0] = NAN;
     r[1] = INFINITY;
@@ -138,7 +129,7 @@ Test(kernels_edges, what_is_not_finite_is_counted) {
 /* --- sizes ------------------------------------------------------------------------------------ */
 
 Test(kernels_edges, nothing_and_one_element) {
-  weir_codec_context *c = context();
+  SCOPED weir_codec_context *const c = open_context();
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
     const weir_codec *codec = weir_codecs[id];
     const double cr = ratio_of(codec);
@@ -162,12 +153,11 @@ Test(kernels_edges, nothing_and_one_element) {
         cr_assert(back[n] == 9.0F && (n == 0 || back[0] == values[0]), "%s", codec->name);
       }
   }
-  weir_codec_context_free(c);
 }
 
 /* k is never more than n: the ratio may not ask for it, and nobody's list may claim it. */
 Test(kernels_edges, more_than_all) {
-  weir_codec_context *c = context();
+  SCOPED weir_codec_context *const c = open_context();
   const size_t offset[3] = {0, 2, 7};
   const weir_layout layout = {2, offset};
   for (size_t i = 0; i < 7; i++) values[i] = (float)i - 3.0F;
@@ -195,7 +185,6 @@ Test(kernels_edges, more_than_all) {
     cr_assert_eq(weir_wire_decode(message, size, 7, others, back, LONG, &k), WEIR_E_PROTOCOL);
     cr_assert_eq(k, 0);
   }
-  weir_codec_context_free(c);
 }
 
 /* 2^32 - 1 elements: the lengths, worked out by hand; one more: refused before anything is read. */
@@ -213,7 +202,7 @@ Test(kernels_edges, the_limit_of_32_bit_indices) {
       {WEIR_CODEC_ONEBIT, 1.0 / 32, 16 + 8 + 536870912},
       {WEIR_CODEC_EFSIGNSGD, 1.0 / 32, 16 + 4 + 536870912},
   };
-  weir_codec_context *c = context();
+  SCOPED weir_codec_context *const c = open_context();
   size_t offset[2] = {0, UINT32_MAX};
   const weir_layout layout = {1, offset};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -234,7 +223,6 @@ Test(kernels_edges, the_limit_of_32_bit_indices) {
     cr_assert_eq(status, WEIR_E_UNSUPPORTED, "%s", codec->name);
     cr_assert(k == 0 || (!selects(codec) && codec->encode == NULL));
   }
-  weir_codec_context_free(c);
 }
 
 /* --- alignment -------------------------------------------------------------------------------- */
@@ -269,7 +257,7 @@ static void check_place(const weir_codec *codec, weir_codec_context *c, size_t n
 
 Test(kernels_edges, every_alignment) {
   static const size_t sizes[] = {1, 15, 16, 17, 1000, LONG};
-  weir_codec_context *c = context();
+  SCOPED weir_codec_context *const c = open_context();
   weir_rng rng = weir_rng_of(4);
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
     for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
@@ -277,5 +265,4 @@ Test(kernels_edges, every_alignment) {
       for (size_t shift = 0; shift < SPARE; shift++)
         check_place(weir_codecs[id], c, sizes[s], shift);
     }
-  weir_codec_context_free(c);
 }

@@ -142,7 +142,6 @@ Test(kernels_encode, avx2_is_scalar_bit_for_bit) { check_version(weir_cpu_avx2()
 Test(kernels_encode, avx512_is_scalar_bit_for_bit) { check_version(weir_cpu_avx512()); }
 
 Test(kernels_encode, decoded_alike_by_all_versions) {
-  const weir_cpu_ops *version[] = {weir_cpu_avx2(), weir_cpu_avx512()};
   fixture f = create();
   size_t offset[TENSORS + 1];
   lay(1000, offset);
@@ -154,11 +153,11 @@ Test(kernels_encode, decoded_alike_by_all_versions) {
     size_t bytes = encode(&f, arm, &layout, 3, f.message);
     weir_cpu_force(&weir_cpu_scalar);
     cr_assert_eq(codec->decode(f.context, f.message, bytes, &layout, f.got, false), WEIR_OK);
-    for (size_t v = 0; v < 2; v++) {
-      if (version[v] == NULL) continue;
-      weir_cpu_force(version[v]);
+    for (int v = 1; v < VERSIONS; v++) {
+      if (version(v) == NULL) continue;
+      weir_cpu_force(version(v));
       cr_assert_eq(codec->decode(f.context, f.message, bytes, &layout, f.sum, false), WEIR_OK);
-      cr_assert(memcmp(f.got, f.sum, 1000 * sizeof(float)) == 0, "%s %s", version[v]->name,
+      cr_assert(memcmp(f.got, f.sum, 1000 * sizeof(float)) == 0, "%s %s", version(v)->name,
                 codec->name);
     }
   }
@@ -260,8 +259,7 @@ Test(kernels_encode, mutated) {
 
 Test(kernels_encode, scales_that_are_no_numbers_are_refused) {
   fixture f = create();
-  size_t offset[2] = {0, 64};
-  weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 64}};
   static const float bad[] = {NAN, INFINITY, -INFINITY};
   for (size_t i = 0; i < 64; i++) f.e[i] = (float)i - 31.0F;
   for (size_t arm = 1; arm < ARMS; arm++) {
@@ -283,8 +281,7 @@ Test(kernels_encode, residuals_stay_bounded) {
   enum { N = 4096, STEPS = 300 };
   fixture f = create();
   static const int shapes[] = {0, 1, 8, 9}; /* gaussian, laplace, mostly zero, few values */
-  size_t offset[2] = {0, N};
-  weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, N}};
   weir_rng rng = weir_rng_of(15);
   static float g[N], r[N];
   for (size_t s = 0; s < 4; s++) {

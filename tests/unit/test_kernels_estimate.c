@@ -9,12 +9,6 @@ enum { LONG = 400000 };
 static float e[LONG];
 static uint32_t index_of[LONG], exact[LONG];
 
-static weir_codec_context *context(void) {
-  weir_codec_context *c = NULL;
-  cr_assert_eq(weir_codec_context_create(&c), WEIR_OK);
-  return c;
-}
-
 static double energy(const uint32_t *index, size_t k) {
   double sum = 0.0;
   for (size_t i = 0; i < k; i++) sum += (double)e[index[i]] * (double)e[index[i]];
@@ -52,7 +46,7 @@ static double select_checked(weir_codec_context *c, uint32_t codec, const weir_l
 Test(kernels_estimate, exactly_k_on_every_input) {
   static const size_t sizes[] = {0, 1, 2, 127, 128, 129, 1000, 100003};
   static const double ratios[] = {0.001, 0.01, 0.1, 0.3, 1.0};
-  weir_codec_context *c = context();
+  SCOPED weir_codec_context *const c = open_context();
   weir_rng rng = weir_rng_of(41);
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
     size_t n = sizes[s];
@@ -68,7 +62,6 @@ Test(kernels_estimate, exactly_k_on_every_input) {
       }
     }
   }
-  weir_codec_context_free(c);
 }
 
 /* Layers whose scales are powers of ten apart, Laplace inside: what a whole gradient looks like. */
@@ -80,9 +73,8 @@ static void fill_layers(weir_rng *rng) {
 }
 
 Test(kernels_estimate, nearly_as_good_as_the_largest) {
-  weir_codec_context *c = context();
-  size_t offset[2] = {0, LONG};
-  weir_layout layout = {1, offset};
+  SCOPED weir_codec_context *const c = open_context();
+  const weir_layout layout = {1, (const size_t[]){0, LONG}};
   weir_rng rng = weir_rng_of(42);
   for (int kind = 0; kind < 4; kind++) {
     if (kind < 3) {
@@ -97,7 +89,6 @@ Test(kernels_estimate, nearly_as_good_as_the_largest) {
       cr_assert(sidco > 0.84, "kind %d cr %g: sidco keeps %g", kind, cr, sidco);
     }
   }
-  weir_codec_context_free(c);
 }
 
 /* --- dgc's rule ------------------------------------------------------------------------------- */
@@ -130,9 +121,8 @@ static void select_by_the_rule(size_t n, size_t k, uint32_t *out, bool *filled) 
     if (more || fabsf(e[i]) >= high) out[taken++] = (uint32_t)i;
   }
   if (!*filled) {
-    weir_codec_context *c = context();
+    SCOPED weir_codec_context *const c = open_context();
     cr_assert_eq(weir_topk_indices(c, e, n, k, 0, out), WEIR_OK);
-    weir_codec_context_free(c);
   }
 }
 
@@ -140,12 +130,12 @@ static void select_by_the_rule(size_t n, size_t k, uint32_t *out, bool *filled) 
  * and samples that see too much or nothing of what is large; with threads as without. */
 Test(kernels_estimate, dgc_selects_by_its_rule) {
   enum { N = 300007, TRIES = 12 }; /* enough for threads */
-  weir_codec_context *alone = context(), *shared = context();
+  SCOPED weir_codec_context *const alone = open_context();
+  SCOPED weir_codec_context *const shared = open_context();
   weir_pool *pool = NULL;
   cr_assert_eq(weir_pool_create(&pool, 3), WEIR_OK);
   weir_codec_context_use(shared, pool);
-  const size_t offset[2] = {0, N};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, N}};
   static uint32_t wanted[N];
   size_t ways[2] = {0, 0};
   weir_rng rng = weir_rng_of(43);
@@ -175,8 +165,6 @@ Test(kernels_estimate, dgc_selects_by_its_rule) {
     }
   }
   cr_assert(ways[0] >= TRIES && ways[1] >= TRIES, "%zu of %d filled up", ways[1], 4 * TRIES);
-  weir_codec_context_free(alone);
-  weir_codec_context_free(shared);
   weir_pool_free(pool);
 }
 
@@ -184,7 +172,7 @@ Test(kernels_estimate, dgc_selects_by_its_rule) {
  * it ranks: more than k, k, one less (which must be noticed), and fewer. */
 Test(kernels_estimate, dgc_notices_one_too_few) {
   enum { N = 40000 };
-  weir_codec_context *c = context();
+  SCOPED weir_codec_context *const c = open_context();
   static uint32_t wanted[N];
   const size_t offset[2] = {0, N};
   uint64_t state = 1;
@@ -203,7 +191,6 @@ Test(kernels_estimate, dgc_notices_one_too_few) {
     cr_assert(k == kept && memcmp(index_of, wanted, k * sizeof *wanted) == 0, "%zu", kept);
   }
   cr_assert_gt(one_less, 0);
-  weir_codec_context_free(c);
 }
 
 /* --- sidco's fits ---------------------------------------------------------------------------- */
@@ -267,7 +254,7 @@ static double staged_exponential(double share, double *before) {
 }
 
 Test(kernels_estimate, sidco_thresholds_come_near_k) {
-  weir_codec_context *c = context();
+  SCOPED weir_codec_context *const c = open_context();
   weir_rng rng = weir_rng_of(43);
   for (int shape = 0; shape < 2; shape++) {
     fill_shape(&rng, shape, e, LONG);
@@ -288,14 +275,13 @@ Test(kernels_estimate, sidco_thresholds_come_near_k) {
       }
     }
   }
-  weir_codec_context_free(c);
 }
 
 /* Uniform magnitudes have a thinner tail than the fit: too few reach the threshold, so these and,
  * from the lowest index up, those that reach the threshold before, of two stages or more; of one,
  * that of twice as many.  Else the largest. */
 Test(kernels_estimate, sidco_fills_up_by_its_rule) {
-  weir_codec_context *c = context();
+  SCOPED weir_codec_context *const c = open_context();
   const size_t offset[2] = {0, LONG};
   size_t fills = 0;
   weir_rng rng = weir_rng_of(44);
@@ -324,7 +310,6 @@ Test(kernels_estimate, sidco_fills_up_by_its_rule) {
               "cr %g", cr);
   }
   cr_assert_geq(fills, 4);
-  weir_codec_context_free(c);
 }
 
 /* ---
@@ -332,11 +317,10 @@ Test(kernels_estimate, sidco_fills_up_by_its_rule) {
 
 Test(kernels_estimate, randomk_draws_exactly_k_from_the_seed) {
   static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 100003};
-  weir_codec_context *c = context();
+  SCOPED weir_codec_context *const c = open_context();
   const weir_codec *codec = weir_codecs[WEIR_CODEC_RANDOMK];
   for (size_t s = 0; s < 8; s++) {
-    size_t offset[2] = {0, sizes[s]};
-    weir_layout layout = {1, offset};
+    const weir_layout layout = {1, (const size_t[]){0, sizes[s]}};
     for (double cr = 1.0; cr > 0.001; cr *= 0.6) {
       size_t kept = codec->kept(&layout, cr);
       size_t k = 0, again = 0;
@@ -352,15 +336,13 @@ Test(kernels_estimate, randomk_draws_exactly_k_from_the_seed) {
     }
     cr_assert_eq(codec->draw(c, &layout, 0.0, s, exact, LONG, &(size_t){0}), WEIR_E_INVALID);
   }
-  weir_codec_context_free(c);
 }
 
 /* All C(6, k) sets come up equally often: 2 of 6, and 4 of 6, which draws what is left out. */
 Test(kernels_estimate, randomk_draws_every_set_alike) {
   enum { DRAWS = 30000 };
-  weir_codec_context *c = context();
-  size_t offset[2] = {0, 6};
-  weir_layout layout = {1, offset};
+  SCOPED weir_codec_context *const c = open_context();
+  const weir_layout layout = {1, (const size_t[]){0, 6}};
   for (size_t kept = 2; kept <= 4; kept += 2) {
     size_t seen[64] = {0};
     for (uint64_t seed = 0; seed < DRAWS; seed++) {
@@ -378,5 +360,4 @@ Test(kernels_estimate, randomk_draws_every_set_alike) {
       cr_assert(good ? fabs(share - 1.0 / 15) < 5 * sqrt(1.0 / 15 / DRAWS) : seen[set] == 0);
     }
   }
-  weir_codec_context_free(c);
 }

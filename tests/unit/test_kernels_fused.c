@@ -49,8 +49,7 @@ static void check_all(const weir_cpu_ops *cpu) {
   static const double ratios[] = {0.001, 0.01, 0.1, 0.35, 1.0};
   if (cpu == NULL) return;
   weir_cpu_force(cpu);
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  SCOPED weir_codec_context *const context = open_context();
   weir_rng rng = weir_rng_of(51);
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
     size_t n = sizes[s];
@@ -63,7 +62,6 @@ static void check_all(const weir_cpu_ops *cpu) {
         check(context, &layout, ratios[c], shape_name(shape));
     }
   }
-  weir_codec_context_free(context);
   weir_cpu_force(NULL);
 }
 
@@ -76,11 +74,9 @@ Test(kernels_fused, avx512_as_one_after_the_other) { check_all(weir_cpu_avx512()
 /* The floor is estimated of what is going to be fed, of which u is the larger part here: few more
  * than are wanted reach it. */
 Test(kernels_fused, looks_ahead_with_a_velocity) {
-  weir_codec_context *context = NULL;
+  SCOPED weir_codec_context *const context = open_context();
   static float u[MOST], v[MOST];
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  const size_t offset[2] = {0, MOST};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, MOST}};
   const size_t k = weir_topk_kept(&layout, 0.01);
   for (size_t i = 0; i < MOST; i++) {
     g[i] = (float)(i % 7) - 3;
@@ -93,15 +89,12 @@ Test(kernels_fused, looks_ahead_with_a_velocity) {
   weir_ahead_feed(context, 0, v, e, e, MOST, &(weir_moments){0});
   cr_assert(context->ahead.list.count >= k && context->ahead.list.count < 4 * k, "%zu of %zu",
             context->ahead.list.count, k);
-  weir_codec_context_free(context);
 }
 
 /* What was listed ahead must not be taken for another e, or for what e has become. */
 Test(kernels_fused, lists_that_do_not_fit_are_left) {
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  const size_t offset[2] = {0, MOST};
-  const weir_layout layout = {1, offset};
+  SCOPED weir_codec_context *const context = open_context();
+  const weir_layout layout = {1, (const size_t[]){0, MOST}};
   const float *const part[1] = {g};
   const weir_codec *topk = weir_codecs[WEIR_CODEC_TOPK];
   for (size_t i = 0; i < MOST; i++) g[i] = (float)(i % 1000);
@@ -126,13 +119,11 @@ Test(kernels_fused, lists_that_do_not_fit_are_left) {
     if (use < 3) cr_assert_eq(index_of[0], MOST - k);
     if (use == 3) cr_assert(k == 2000 && index_of[0] == 980 && index_of[k - 1] == 99999);
   }
-  weir_codec_context_free(context);
 }
 
 /* The floor comes from a sample of g + r: a residual that undoes the gradient must not mislead. */
 Test(kernels_fused, residuals_that_cancel) {
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  SCOPED weir_codec_context *const context = open_context();
   weir_rng rng = weir_rng_of(52);
   size_t offset[3] = {0, 60000, MOST};
   weir_layout layout = {2, offset};
@@ -142,12 +133,10 @@ Test(kernels_fused, residuals_that_cancel) {
   }
   check(context, &layout, 0.001, "cancelled");
   check(context, &layout, 0.01, "cancelled, more than there are");
-  weir_codec_context_free(context);
 }
 
 Test(kernels_fused, what_is_not_finite_is_counted) {
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  SCOPED weir_codec_context *const context = open_context();
   size_t offset[2] = {0, MOST};
   const weir_ahead_of sum = {.g = (const float *const[]){g}, .r = r};
   for (size_t n = 10; n <= MOST; n += MOST - 10) {
@@ -164,15 +153,13 @@ Test(kernels_fused, what_is_not_finite_is_counted) {
     cr_assert_eq(moments.nonfinite, 2);
     cr_assert(isnan(e[3]) && isinf(e[5]) && e[4] == 5.0F && e[n - 1] == (float)n);
   }
-  weir_codec_context_free(context);
 }
 
 /* Lent memory is used where it suffices, to the byte, and else left alone. */
 Test(kernels_fused, lent_memory_suffices_or_is_left) {
   static const uint32_t codecs[] = {WEIR_CODEC_TOPK, WEIR_CODEC_MSTOPK, WEIR_CODEC_DGC};
   static float lent[3 * MOST];
-  const size_t offset[2] = {0, MOST};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, MOST}};
   weir_rng rng = weir_rng_of(53);
   fill_shape(&rng, 0, e, MOST);
   for (size_t i = 0; i < 3; i++) {
@@ -181,14 +168,12 @@ Test(kernels_fused, lent_memory_suffices_or_is_left) {
     const size_t room = weir_select_room(codec, MOST, kept + (i == 1), false);
     cr_assert(room > 0 && room <= sizeof lent);
     for (size_t less = 0; less < 2; less++) {
-      weir_codec_context *context = NULL;
+      SCOPED weir_codec_context *const context = open_context();
       size_t k = 0;
-      cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
       weir_codec_context_lend(context, lent, room - 4 * less);
       cr_assert_eq(codec->select(context, e, &layout, 0.01, index_of, MOST, &k), WEIR_OK);
       cr_assert_eq(context->magnitude == lent, less == 0, "%s, %zu bytes less than %zu",
                    codec->name, 4 * less, room);
-      weir_codec_context_free(context);
     }
   }
 }
@@ -196,8 +181,7 @@ Test(kernels_fused, lent_memory_suffices_or_is_left) {
 /* A list that is one too short is not searched; one of exactly k is. */
 Test(kernels_fused, a_list_one_too_short_is_noticed) {
   enum { K = 1000 };
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  SCOPED weir_codec_context *const context = open_context();
   cr_assert_eq(weir_context_reserve(context, MOST), WEIR_OK);
   for (size_t i = 0; i < MOST; i++) e[i] = (float)((i * 7919) % MOST);
   for (size_t count = K - 1; count <= K; count++) {
@@ -207,5 +191,4 @@ Test(kernels_fused, a_list_one_too_short_is_noticed) {
     cr_assert_eq(found.listed, count == K ? K : 0);
     cr_assert(found.kth.bits == weir_magnitude((float)(MOST - K)) && found.kth.above == K - 1);
   }
-  weir_codec_context_free(context);
 }

@@ -5,14 +5,10 @@
 #include <string.h>
 
 #include "../multi/half.h"
-#include "kernels/cpu/cpu.h"
 #include "kernels/half.h"
+#include "kernels_data.h"
 
 enum { ALL = 65536 };
-
-static const weir_cpu_ops *version(int i) {
-  return i == 0 ? &weir_cpu_scalar : i == 1 ? weir_cpu_avx2() : weir_cpu_avx512();
-}
 
 static void widen_all(unsigned type) {
   static uint16_t half[ALL];
@@ -66,7 +62,7 @@ static void narrow_all(unsigned type) {
 }
 
 Test(kernels_half, widening_is_exact_and_rounding_goes_to_the_nearest) {
-  for (int v = 0; v < 3; v++)
+  for (int v = 0; v < VERSIONS; v++)
     for (unsigned type = WEIR_FP16; type <= WEIR_BF16; type++) {
       if (version(v) == NULL) continue;
       weir_cpu_force(version(v));
@@ -83,7 +79,7 @@ Test(kernels_half, what_would_be_infinite_is_told) {
     unsigned type;
     float largest, tie;
   } limits[] = {{WEIR_FP16, 65504, 65520}, {WEIR_BF16, 0x1.fep127f, 0x1.ffp127f}};
-  for (int v = 0; v < 3; v++)
+  for (int v = 0; v < VERSIONS; v++)
     for (int i = 0; i < 2 && version(v) != NULL; i++)
       for (size_t n = 1; n < 70; n += 17)
         for (int sign = -1; sign <= 1; sign += 2) {

@@ -132,8 +132,7 @@ Test(kernels_large, moments_and_messages) {
 
 /* One tensor of N signs: the message is N / 8 bytes long, and its end is decoded to the end. */
 Test(kernels_large, an_encoders_message) {
-  const size_t offset[2] = {0, N};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, N}};
   const weir_codec *codec = weir_codecs[WEIR_CODEC_ONEBIT];
   const size_t bound = codec->bound(&layout, 1.0 / 32);
   cr_assert_eq(bound, 16 + 8 + ((size_t)1 << 28) + 10);

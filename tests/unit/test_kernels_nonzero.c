@@ -44,8 +44,7 @@ Test(nonzero, a_message_by_hand) {
 
 /* Lengths from 8 on are told apart, and a list's numbers of 128 and more take two bytes. */
 Test(nonzero, long_runs_and_gaps_by_hand) {
-  const size_t offset[] = {0, 1000};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 1000}};
   float e[1000] = {0};
   uint8_t message[2000];
   uint32_t count[2];
@@ -120,8 +119,7 @@ Test(nonzero, what_is_touched_goes_and_in_no_more_than_was_said) {
 Test(nonzero, rows_take_what_the_model_says) {
   static float e[MOST];
   static uint8_t message[2 * MOST];
-  const size_t offset[] = {0, MOST};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, MOST}};
   weir_rng rng = weir_rng_of(4);
   for (unsigned bits = 4; bits <= 16; bits *= 2) {
     const double grid = bits == 16 ? 0 : 8.0 / 128;
@@ -201,8 +199,7 @@ Test(nonzero, what_is_malformed_is_refused_and_nothing_written) {
 
 /* A number without end, and lengths that wrap round, in a list that is as long as it says. */
 Test(nonzero, numbers_without_end_are_refused) {
-  const size_t offset[] = {0, 64};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 64}};
   uint8_t message[HEAD + COUNTS + 16] = {
       'W', 'R', 'E', '1', 64, 0, 0, 0, 128, 0, 0, 0, WEIR_CODEC_NONZERO, 4};
   message[HEAD + 4] = 16;
@@ -214,8 +211,7 @@ Test(nonzero, numbers_without_end_are_refused) {
 }
 
 Test(nonzero, other_widths_and_short_rooms_are_refused) {
-  const size_t offset[] = {0, 8};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 8}};
   const float e[8] = {1.0F};
   uint8_t message[64];
   size_t bytes;
@@ -228,8 +224,7 @@ Test(nonzero, other_widths_and_short_rooms_are_refused) {
 
 /* One run of three: the upper halves of their floats, and those of an infinity and of a NaN. */
 Test(nonzero, halves_by_hand_and_spoilt) {
-  const size_t offset[] = {0, 64};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 64}};
   float e[64] = {0}, got[64];
   uint8_t message[256];
   double peak = 0;

@@ -222,10 +222,6 @@ static void compare_fp16(const weir_cpu_ops *cpu, const float *x, size_t n) {
   cr_assert(cpu->fp16_finite(o2, n));
 }
 
-static const weir_cpu_ops *version(int v) {
-  return v == 0 ? &weir_cpu_scalar : v == 1 ? weir_cpu_avx2() : weir_cpu_avx512();
-}
-
 /* All halves in a row, at an odd place: 2^(exponent - 15) (1 + fraction / 1024), an exponent of all
  * ones like the others (wire.c). */
 Test(kernels_passes, every_half_is_stored_added_and_subtracted) {
@@ -237,7 +233,7 @@ Test(kernels_passes, every_half_is_stored_added_and_subtracted) {
     x[2 * half] = (uint8_t)half;
     x[2 * half + 1] = (uint8_t)(half >> 8);
   }
-  for (int v = 0; v < 3; v++) {
+  for (int v = 0; v < VERSIONS; v++) {
     for (weir_decoding how = WEIR_DECODE_STORE; version(v) && how <= WEIR_DECODE_SUBTRACT; how++) {
       for (size_t i = 0; i <= HALVES; i++) to[i] = 3.5F;
       version(v)->fp16_decode(x, HALVES - 3, to, how);
@@ -261,7 +257,7 @@ Test(kernels_passes, every_half_is_stored_added_and_subtracted) {
 Test(kernels_passes, one_half_that_is_not_finite_is_found) {
   enum { N = 9001 };
   static uint8_t bytes[1 + 2 * N];
-  for (int v = 0; v < 3; v++) {
+  for (int v = 0; v < VERSIONS; v++) {
     for (size_t at = 0; version(v) && at < N; at += at < 40 ? 1 : 997) {
       uint8_t *const x = bytes + 1;
       memset(x, 0x7b, sizeof bytes - 1);
@@ -313,7 +309,6 @@ Test(kernels_passes, the_path_can_be_forced) {
 
 /* Sparse data with every kind of number that is and is not zero, at every offset of a vector. */
 Test(kernels_passes, nonzero_elements_are_counted_alike_by_every_version) {
-  const weir_cpu_ops *const versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   static const float kinds[] = {1.0F, -3e38F, 1e-45F, -1e-45F, 1e-38F, NAN, -NAN, INFINITY};
   float *x = malloc((MOST + 16) * sizeof *x);
   weir_rng rng = weir_rng_of(11);
@@ -326,13 +321,13 @@ Test(kernels_passes, nonzero_elements_are_counted_alike_by_every_version) {
         x[shift + i] = zero ? (bits & 16 ? 0.0F : -0.0F) : kinds[bits >> 8 & 7];
         wanted += !zero;
       }
-      for (size_t v = 0; v < 3; v++) {
-        if (versions[v] == NULL) {
+      for (int v = 0; v < VERSIONS; v++) {
+        if (version(v) == NULL) {
           continue;
         }
-        weir_cpu_force(versions[v]);
+        weir_cpu_force(version(v));
         cr_expect_eq(weir_nonzero(x + shift, sizes[s]), wanted, "%s, %zu elements",
-                     versions[v]->name, sizes[s]);
+                     version(v)->name, sizes[s]);
       }
     }
   }
@@ -364,12 +359,11 @@ static void check_copy(const weir_cpu_ops *cpu, size_t lead, size_t skip, size_t
 
 /* Every remainder of the lines that go to four places, and what is no whole line at either end. */
 Test(kernels_passes, copies_past_the_caches_touch_what_they_shall) {
-  const weir_cpu_ops *const versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   static const size_t bytes[] = {0,   1,   63,  64,  65,  127, 128,  192,  256,
                                  257, 319, 320, 383, 448, 511, 4096, 8291, 65599};
   static const size_t places[][2] = {{0, 0}, {0, 1}, {1, 0}, {63, 64}, {64, 63}, {20, 20}};
-  for (size_t v = 0; v < 3; v++)
-    for (size_t b = 0; versions[v] != NULL && b < sizeof bytes / sizeof *bytes; b++)
+  for (int v = 0; v < VERSIONS; v++)
+    for (size_t b = 0; version(v) != NULL && b < sizeof bytes / sizeof *bytes; b++)
       for (size_t p = 0; p < sizeof places / sizeof *places; p++)
-        check_copy(versions[v], places[p][0], places[p][1], bytes[b]);
+        check_copy(version(v), places[p][0], places[p][1], bytes[b]);
 }

@@ -63,8 +63,7 @@ Test(kernels_quantize, plans_name_buckets) {
   float x[3000];
   weir_rng rng = weir_rng_of(8);
   for (size_t i = 0; i < 3000; i++) x[i] = (float)weir_rng_normal(&rng);
-  const size_t offset[2] = {0, 3000};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 3000}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     weir_plan plan;
     size_t bytes = 0;
@@ -85,7 +84,6 @@ Test(kernels_quantize, plans_name_buckets) {
 Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
   enum { BUCKET = 128, N = 21 * BUCKET + 37, EACH = 8 + BUCKET / 2 };
   const weir_qsgd_options options = {.bits = 4, .bucket = BUCKET};
-  const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   static float x[N];
   weir_rng rng = weir_rng_of(17);
   for (size_t i = 0; i < N; i++) { /* a bucket's width is 15 * 2^b, from b on */
@@ -94,9 +92,9 @@ Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
                                   : (double)weir_rng_below(&rng, 15 * 8 + 1) / 8.0;
     x[i] = (float)((double)b + ldexp(place, (int)(b % 5)));
   }
-  for (size_t v = 0; v < 3; v++) {
-    if (versions[v] == NULL) continue;
-    weir_cpu_force(versions[v]);
+  for (int v = 0; v < VERSIONS; v++) {
+    if (version(v) == NULL) continue;
+    weir_cpu_force(version(v));
     qsgd(x, N, options, 99);
     for (size_t i = 0; i < N; i++) {
       size_t b = i / BUCKET;
@@ -106,7 +104,7 @@ Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
       size_t at = 16 + b * EACH;
       unsigned code = message[at + 8 + i % BUCKET / 2] >> 4 * (i % 2) & 15;
       cr_assert(float_at(at) == ldexpf(1.0F, (int)(b % 5)) && float_at(at + 4) == (float)b);
-      cr_assert_eq(code, want, "%s: element %zu of bucket %zu", versions[v]->name, i % BUCKET, b);
+      cr_assert_eq(code, want, "%s: element %zu of bucket %zu", version(v)->name, i % BUCKET, b);
     }
   }
   weir_cpu_force(NULL);
@@ -139,8 +137,7 @@ Test(kernels_quantize, signs_by_hand) {
 Test(kernels_quantize, terngrad_by_hand) {
   const float x[6] = {3, -3, 0, 0, 3, -0.0F};
   const float back[6] = {3, -3, 0, 0, 3, 0};
-  const size_t offset[2] = {0, 6};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 6}};
   for (int unbiased = 0; unbiased < 2; unbiased++) {
     size_t bytes = 0;
     weir_terngrad_options options = {.unbiased = unbiased};
@@ -312,8 +309,7 @@ Test(kernels_quantize, terngrad_with_the_papers_scale_is_unbiased) {
  * beyond 2.5 root mean squares raises the chance of anything else to fire. */
 Test(kernels_quantize, terngrad_sends_the_least_squares_scale) {
   static float x[MOST];
-  const size_t offset[2] = {0, MOST};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, MOST}};
   weir_rng rng = weir_rng_of(24);
   fill_shape(&rng, 1, x, MOST);
   size_t bytes = 0;
@@ -361,8 +357,7 @@ Test(kernels_quantize, every_half_decodes_to_its_value) {
   memcpy(all + 4, &n, 4);
   all[12] = WEIR_CODEC_FP16;
   all[13] = 16;
-  const size_t offset[2] = {0, count};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, count}};
   const weir_codec *codec = weir_codecs[WEIR_CODEC_FP16];
   cr_assert_eq(codec->decode(NULL, all, 16 + 2 * count, &layout, value, false), WEIR_OK);
   for (size_t i = 0; i < count; i++) {
@@ -382,8 +377,7 @@ Test(kernels_quantize, every_half_decodes_to_its_value) {
 
 Test(kernels_quantize, floats_round_to_the_nearest_half) {
   static float x[MOST];
-  const size_t offset[2] = {0, MOST};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, MOST}};
   weir_rng rng = weir_rng_of(25);
   for (int round = 0; round < 50; round++) {
     for (size_t i = 0; i < MOST; i++) {

@@ -152,8 +152,7 @@ static void check_all(const weir_cpu_ops *cpu) {
   weir_cpu_force(cpu);
   static const size_t size[] = {0, 1, 2, 15, 16, 17, 1000, 5003, 40000, 100003};
   static const double ratio[] = {0.001, 0.01, 0.1, 0.35, 1.0};
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  SCOPED weir_codec_context *const context = open_context();
   weir_rng rng = weir_rng_of(7);
   FREED float *memory = malloc((100003 + 4) * sizeof *memory);
   for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
@@ -171,7 +170,6 @@ static void check_all(const weir_cpu_ops *cpu) {
       }
     }
   }
-  weir_codec_context_free(context);
   weir_cpu_force(NULL);
 }
 
@@ -185,10 +183,8 @@ Test(kernels_select, avx512_matches_sorting) { check_all(weir_cpu_avx512()); }
 Test(kernels_select, misleading_samples) {
   enum { N = 100000 };
   FREED float *e = malloc(N * sizeof *e);
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  size_t offset[2] = {0, N};
-  weir_layout layout = {1, offset};
+  SCOPED weir_codec_context *const context = open_context();
+  const weir_layout layout = {1, (const size_t[]){0, N}};
   weir_rng rng = weir_rng_of(3);
   for (int round = 0; round < 8; round++) {
     /* Large ones in one lump of a length near k, the rest tiny; or a staircase of ties. */
@@ -200,7 +196,6 @@ Test(kernels_select, misleading_samples) {
     check_select(context, WEIR_CODEC_TOPK, e, &layout, 0.004, "lump");
     check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.004, "lump");
   }
-  weir_codec_context_free(context);
 }
 
 /* The last rounds of MSTopK's bisection matter when the border lies in a band about 2^-23 of the
@@ -208,17 +203,14 @@ Test(kernels_select, misleading_samples) {
 Test(kernels_select, mstopk_takes_all_its_rounds) {
   enum { N = 20000 };
   FREED float *e = malloc(N * sizeof *e);
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  size_t offset[2] = {0, N};
-  weir_layout layout = {1, offset};
+  SCOPED weir_codec_context *const context = open_context();
+  const weir_layout layout = {1, (const size_t[]){0, N}};
   weir_rng rng = weir_rng_of(31);
   for (size_t i = 0; i < N; i++)
     e[i] = i % 2 ? (float)(2e-4 + 1e-7 * weir_rng_uniform(&rng)) : 0.0F;
   e[N / 3] = 1.0F;
   check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.02, "one large");
   check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.2, "one large");
-  weir_codec_context_free(context);
 }
 
 /* What 30 rounds cannot tell apart lies in the order of its magnitudes here: 15 of 1000 are more
@@ -227,9 +219,8 @@ Test(kernels_select, mstopk_takes_no_long_slice) {
   enum { N = 20000, BAND = 20 };
   static float x[N];
   static uint32_t got[N];
-  weir_codec_context *context = NULL;
+  SCOPED weir_codec_context *const context = open_context();
   const size_t offset[2] = {0, N};
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   for (size_t quota = 8; quota <= 15; quota += 7) {
     size_t k = 0;
     for (size_t i = 0; i < N; i++) /* neighbours among floats, 2^-36 apart */
@@ -241,15 +232,13 @@ Test(kernels_select, mstopk_takes_no_long_slice) {
     cr_assert_eq(k, 1000);
     cr_assert_eq(got[0], quota == 8 ? 0 : BAND - quota, "%zu: %u", quota, got[0]);
   }
-  weir_codec_context_free(context);
 }
 
 /* Exactly k out, ascending, and at least 99 % of them among the k largest.  index and exact have
  * room for n; returns k. */
 static size_t expect_mstopk(weir_codec_context *context, const float *e, size_t n, double cr,
                             uint32_t *index, uint32_t *exact, const char *name) {
-  const size_t offset[2] = {0, n};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, n}};
   size_t k = 0, common = 0;
   cr_assert_eq(weir_codecs[WEIR_CODEC_MSTOPK]->select(context, e, &layout, cr, index, n, &k),
                WEIR_OK);
@@ -275,8 +264,7 @@ Test(kernels_select, mstopk_on_real_gradients) {
   cr_assert_eq(opened, WEIR_OK, "%s", weir_last_error());
   FREED uint32_t *index = malloc(demo.elements * sizeof *index);
   FREED uint32_t *exact = malloc(demo.elements * sizeof *exact);
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  SCOPED weir_codec_context *const context = open_context();
   for (int step = 0; step <= 30; step++) {
     double loss = 0;
     cr_assert_eq(weir_trainer_backward(demo.trainer, &loss), WEIR_OK);
@@ -284,7 +272,6 @@ Test(kernels_select, mstopk_on_real_gradients) {
       (void)expect_mstopk(context, demo.gradient, demo.elements, cr, index, exact, "real");
     cr_assert_eq(weir_trainer_update(demo.trainer, NULL), WEIR_OK);
   }
-  weir_codec_context_free(context);
   weir_demo_close(&demo);
 }
 
@@ -313,8 +300,7 @@ Test(kernels_select, mstopk_on_every_input) {
   FREED float *e = malloc(N * sizeof *e);
   FREED uint32_t *index = malloc(N * sizeof *index);
   FREED uint32_t *exact = malloc(N * sizeof *exact);
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  SCOPED weir_codec_context *const context = open_context();
   weir_rng rng = weir_rng_of(61);
   for (int shape = 0; shape < SHAPES; shape++) {
     fill_shape(&rng, shape, e, N);
@@ -323,5 +309,4 @@ Test(kernels_select, mstopk_on_every_input) {
       expect_listings_thresholds(context, e, N, k, shape_name(shape));
     }
   }
-  weir_codec_context_free(context);
 }

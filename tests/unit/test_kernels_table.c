@@ -14,8 +14,7 @@ Test(kernels_table, ratio_times_size_is_rounded_as_documented) {
              {0.033, 1000, 33}, {0.999999, 1000, 999}, {1.0, 17, 17},
              {0.5, 1, 1},       {0.5, 0, 0},           {0.07, 4200000000U, 294000000}};
   for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-    size_t offset[2] = {0, row[i].n};
-    weir_layout layout = {1, offset};
+    const weir_layout layout = {1, (const size_t[]){0, row[i].n}};
     cr_expect_eq(weir_codecs[WEIR_CODEC_TOPK]->kept(&layout, row[i].cr), row[i].k, "%g of %zu",
                  row[i].cr, row[i].n);
   }

@@ -164,8 +164,7 @@ Test(kernels_threads, change_no_bit) {
     fill(&b, shape);
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
       output alone = room();
-      weir_codec_context *context = NULL;
-      cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+      SCOPED weir_codec_context *const context = open_context();
       compress(context, &b, row[i].codec, row[i].cr, &alone);
       for (unsigned threads = 2; threads <= 5; threads += 3) {
         output shared = room();
@@ -178,7 +177,6 @@ Test(kernels_threads, change_no_bit) {
         weir_pool_free(pool);
         release(&shared);
       }
-      weir_codec_context_free(context);
       release(&alone);
     }
   }
@@ -190,13 +188,11 @@ Test(kernels_threads, change_no_bit) {
 Test(kernels_threads, damage_is_found_in_every_part) {
   static float x[300000], to[300000];
   static uint8_t message[300000];
-  const size_t offset[2] = {0, 300000};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, 300000}};
   const weir_codec *qsgd = weir_codec_find(WEIR_CODEC_QSGD);
-  weir_codec_context *context = NULL;
+  SCOPED weir_codec_context *const context = open_context();
   weir_pool *pool = NULL;
   size_t bytes = 0;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   cr_assert_eq(weir_pool_create(&pool, 4), WEIR_OK);
   weir_codec_context_use(context, pool);
   weir_rng rng = weir_rng_of(1);
@@ -214,7 +210,6 @@ Test(kernels_threads, damage_is_found_in_every_part) {
   }
   for (size_t i = 0; i < 300000; i++) cr_assert_eq(to[i], 0.0F);
   cr_expect_eq(qsgd->decode(context, message, bytes, &layout, to, true), WEIR_OK);
-  weir_codec_context_free(context);
   weir_pool_free(pool);
 }
 
@@ -224,9 +219,8 @@ Test(kernels_threads, too_many_candidates_are_too_many_together) {
   static float x[LENGTH];
   for (size_t i = 0; i < LENGTH; i++) x[i] = i % 2 ? 1.0F : -2.0F;
   for (unsigned threads = 1; threads <= 4; threads += 3) {
-    weir_codec_context *context = NULL;
+    SCOPED weir_codec_context *const context = open_context();
     weir_pool *pool = NULL;
-    cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
     cr_assert_eq(weir_pool_create(&pool, threads), WEIR_OK);
     weir_codec_context_use(context, pool);
     cr_assert_eq(weir_context_reserve(context, LENGTH), WEIR_OK);
@@ -234,7 +228,6 @@ Test(kernels_threads, too_many_candidates_are_too_many_together) {
     cr_expect_eq(weir_compact(context, x, LENGTH, two, LENGTH / 2), LENGTH / 2);
     cr_expect(context->position[0] == 0 && context->position[LENGTH / 2 - 1] == LENGTH - 2);
     cr_expect_eq(weir_compact(context, x, LENGTH, two, LENGTH / 2 - 1), SIZE_MAX, "%u", threads);
-    weir_codec_context_free(context);
     weir_pool_free(pool);
   }
 }

@@ -80,8 +80,7 @@ static bool up(uint32_t key, size_t i, double fraction) {
 /* One unit of several thousand elements: element i's draw is the key's i-th, at every place. */
 Test(kernels_units, draws_go_on_through_a_long_unit) {
   enum { N = 4096 + 40, BITS = 3 };
-  const size_t offset[2] = {0, N};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, N}};
   const uint32_t key = weir_unit_key(77, 1);
   size_t bytes = 0;
   /* On terngrad's grid of -1, 0 and 1. */
@@ -111,8 +110,7 @@ Test(kernels_units, draws_go_on_through_a_long_unit) {
 /* The scales of a long unit are of all its elements: the mean of either sign, and of all. */
 Test(kernels_units, scales_are_of_the_whole_unit) {
   enum { N = 4096 + 40 };
-  const size_t offset[2] = {0, N};
-  const weir_layout layout = {1, offset};
+  const weir_layout layout = {1, (const size_t[]){0, N}};
   double sum[2] = {0, 0}, count[2] = {0, 0};
   size_t bytes = 0;
   for (size_t i = 0; i < N; i++) {

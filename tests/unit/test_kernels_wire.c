@@ -84,8 +84,7 @@ static void check_dense(weir_rng *rng, const message *m) {
   size_t first = (size_t)weir_rng_below(rng, 16);
   FREED float *to = malloc((n + 48) * sizeof *to);
   FREED float *want = malloc((n + 48) * sizeof *want);
-  weir_codec_context *context = NULL;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  SCOPED weir_codec_context *const context = open_context();
   for (int way = 0; way < 4; way++) {
     bool add = way & 1;
     for (size_t i = 0; i < n + 48; i++) {
@@ -105,7 +104,6 @@ static void check_dense(weir_rng *rng, const message *m) {
     cr_assert(memcmp(to, want, (n + 48) * sizeof *want) == 0, "n=%zu k=%zu way %d at %zu", n, m->k,
               way, first);
   }
-  weir_codec_context_free(context);
 }
 
 static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *given,

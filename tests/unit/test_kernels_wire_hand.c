@@ -20,12 +20,11 @@ Test(kernels_wire_hand, reads_a_message_written_by_hand) {
 Test(kernels_wire_hand, a_bit_beyond_the_last_element_is_found) {
   uint8_t bytes[] = {'W', 'R', 'M', '1', 3,    0,    0,    0,    7,    0,    0,   0,
                      1,   2,   0,   0,   0x46, 0x80, 0x3f, 0x00, 0xc0, 0x40, 0x40};
-  weir_codec_context *context = NULL;
+  SCOPED weir_codec_context *const context = open_context();
   uint32_t index[3];
   float value[3], to[8] = {0};
   size_t k = 0;
   double peak = 0;
-  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   for (int bad = 0; bad < 2; bad++) {
     const weir_status want = bad ? WEIR_E_PROTOCOL : WEIR_OK;
     bytes[16] = bad ? 0x86 : 0x46;
@@ -37,7 +36,6 @@ Test(kernels_wire_hand, a_bit_beyond_the_last_element_is_found) {
     cr_expect_eq(weir_wire_decode_add(context, bytes, sizeof bytes, 7, to), want);
     cr_expect(to[1] == (bad ? 0.0F : 2.0F) && to[6] == (bad ? 0.0F : 6.0F) && to[7] == 0.0F);
   }
-  weir_codec_context_free(context);
 }
 
 /* Indices 5, 18 and 59 of 60 in buckets of 16, one each in the buckets 0, 1 and 3: bits 1 0, 1 0, 0
@@ -188,7 +186,6 @@ static void expect_twice_found(size_t place, const uint8_t *bytes, size_t size, 
 
 Test(kernels_wire_hand, an_index_twice_is_found_between_pieces) {
   enum { N = 7400, K = 600, SHIFT = 3 };
-  const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   static uint32_t index[K];
   static float value[K];
   static uint8_t bytes[16 + 8 * K];
@@ -204,9 +201,9 @@ Test(kernels_wire_hand, an_index_twice_is_found_between_pieces) {
     /* In the second section the lowest bit of the second's entry says which it is. */
     const size_t bit = SHIFT * place;
     bytes[16 + (K + (N + 7) / 8 + 7) / 8 + bit / 8] ^= (uint8_t)(1U << bit % 8);
-    for (size_t v = 0; v < 3; v++) {
-      if (versions[v] == NULL) continue;
-      weir_cpu_force(versions[v]);
+    for (int v = 0; v < VERSIONS; v++) {
+      if (version(v) == NULL) continue;
+      weir_cpu_force(version(v));
       expect_twice_found(place, bytes, size, N);
     }
     weir_cpu_force(NULL);
