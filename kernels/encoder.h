@@ -73,6 +73,22 @@ weir_status weir_units_decode(weir_codec_context *context, const weir_unit_forma
 weir_status weir_units_check(const weir_unit_format *format, const void *message, size_t bytes,
                              const weir_layout *layout, double *peak);
 
+/* The decode() and check() of a row whose messages say themselves how they are to be read:
+ * weir_status OPEN(message, bytes, layout, weir_unit_format *) finds that out, or refuses them. */
+#define WEIR_UNITS_READER(OPEN)                                                                    \
+  static weir_status decode(weir_codec_context *context, const void *message, size_t bytes,        \
+                            const weir_layout *layout, float *to, weir_decoding how) {             \
+    weir_unit_format format;                                                                       \
+    const weir_status status = OPEN(message, bytes, layout, &format);                              \
+    return status ? status : weir_units_decode(context, &format, message, bytes, layout, to, how); \
+  }                                                                                                \
+  static weir_status check(const void *message, size_t bytes, const weir_layout *layout,           \
+                           double *peak) {                                                         \
+    weir_unit_format format;                                                                       \
+    const weir_status status = OPEN(message, bytes, layout, &format);                              \
+    return status ? status : weir_units_check(&format, message, bytes, layout, peak);              \
+  }
+
 /* A fixed encoder, whose messages are its format's alone: tensors are the units, and every element takes
  * format->head.bits bits (so the ratio is bits / 32).  What is encoded has format->head.mode; threads
  * are not used. */

@@ -99,19 +99,7 @@ static weir_status open_message(const void *message, size_t bytes, const weir_la
   return WEIR_OK;
 }
 
-static weir_status decode(weir_codec_context *context, const void *message, size_t bytes,
-                          const weir_layout *layout, float *to, weir_decoding how) {
-  weir_unit_format format;
-  const weir_status status = open_message(message, bytes, layout, &format);
-  return status ? status : weir_units_decode(context, &format, message, bytes, layout, to, how);
-}
-
-static weir_status check(const void *message, size_t bytes, const weir_layout *layout,
-                         double *peak) {
-  weir_unit_format format;
-  const weir_status status = open_message(message, bytes, layout, &format);
-  return status ? status : weir_units_check(&format, message, bytes, layout, peak);
-}
+WEIR_UNITS_READER(open_message)
 
 const weir_codec weir_codec_minifloat = {
     .id = WEIR_CODEC_MINIFLOAT,
