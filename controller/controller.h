@@ -68,8 +68,14 @@ weir_status weir_risk_check(const char *risk);
 weir_status weir_update_rule_check(const char *rule);
 /* Can the policy do without error feedback?  WEIR_E_INVALID says why not. */
 weir_status weir_policy_check_without_feedback(const char *policy);
-/* The plan a session starts with under a policy. */
-weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
+/* What a session starts with. */
+typedef struct weir_beginning {
+  int ranks;
+  const char *risk; /* as in weir_options */
+  bool devices;     /* gradients of some rank are on a device */
+} weir_beginning;
+/* The plan that it starts with under a policy; NULL: on one rank. */
+weir_status weir_policy_first_plan(const char *policy, const weir_beginning *with, weir_plan *plan);
 /* The i-th of the plans that a policy goes through whatever they cost and that take most memory;
  * false: there are no more. */
 bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan);

@@ -19,7 +19,7 @@ double weir_policy_warm_ratio(double cr, uint64_t step, uint64_t warmup_steps) {
 
 weir_status weir_policy_check_warmup(const char *policy) {
   weir_plan plan;
-  const weir_status status = weir_policy_first_plan(policy, &plan);
+  const weir_status status = weir_policy_first_plan(policy, NULL, &plan);
   if (status != WEIR_OK) return status;
   const weir_codec *codec = weir_codec_find(plan.codec);
   if (strncmp(policy, weir_policy_fixed.name, strlen(weir_policy_fixed.name)) != 0 ||

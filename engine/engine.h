@@ -226,7 +226,7 @@ typedef struct weir_standing {
 } weir_standing;
 /* Give up the step and the trial under way. */
 void weir_engine_stand(weir_engine *engine, weir_standing *standing);
-/* Go on in a group of the survivors, under the first plan at this ratio; all: the standings of its
+/* Go on in a group of the survivors, under this plan, which has no buckets; all: the standings of its
  * ranks.  A step that some of them have completed counts for all: for a rank that *missed* it, the
  * residual becomes what it would have been, and registered memory and powersgd's columns come from
  * *leader, a rank that has all steps.  When it fails because another rank was lost meanwhile, this
@@ -235,7 +235,8 @@ void weir_engine_stand(weir_engine *engine, weir_standing *standing);
  * Collective.  want_curve: as in the hooks, for the rank's new number.
  */
 weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, const weir_standing *all,
-                                double cr, bool (*want_curve)(void *), int *leader, bool *missed);
+                                const weir_plan *first, bool (*want_curve)(void *), int *leader,
+                                bool *missed);
 
 /* --- to go on later (resume.c) --------------------------------------------------------------- */
 

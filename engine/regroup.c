@@ -137,7 +137,7 @@ static weir_status find_leader(const weir_standing *all, int ranks, int *leader,
 }
 
 /* Room for the new group; afterwards nothing can fail for want of memory. */
-static weir_status resize(weir_engine *engine, double cr, bool (*want_curve)(void *)) {
+static weir_status resize(weir_engine *engine, const weir_plan *first, bool (*want_curve)(void *)) {
   weir_header *headers = calloc((size_t)engine->size, sizeof *headers);
   if (headers == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", engine->size);
   free(engine->headers);
@@ -149,14 +149,13 @@ static weir_status resize(weir_engine *engine, double cr, bool (*want_curve)(voi
   engine->config.hooks.want_curve = want_curve;
   weir_status status = WEIR_OK;
   if (want_curve != NULL && engine->curve == NULL) status = weir_gain_curve_create(&engine->curve);
-  weir_plan first = engine->config.first_plan;
-  first.cr = cr;
-  if (status == WEIR_OK) status = weir_engine_adopt(engine, &first, NULL);
+  if (status == WEIR_OK) status = weir_engine_adopt(engine, first, NULL);
   return status;
 }
 
 weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, const weir_standing *all,
-                                double cr, bool (*want_curve)(void *), int *leader, bool *missed) {
+                                const weir_plan *first, bool (*want_curve)(void *), int *leader,
+                                bool *missed) {
   const int ranks = weir_comm_size(comm), rank = weir_comm_rank(comm);
   bool behind = false;
   engine->config.comm = comm;
@@ -171,7 +170,7 @@ weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, const weir
   engine->rank = rank;
   engine->size = ranks;
   engine->table_name = 0; /* a rank that has joined has no table of buckets: all fetch the next */
-  status = resize(engine, cr, want_curve);
+  status = resize(engine, first, want_curve);
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   *missed = engine->caught_up;
   engine->caught_up = false;

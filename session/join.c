@@ -69,11 +69,10 @@ static weir_status connect_to(weir_session *session, double wait_s, int *members
 }
 
 /* What the members do after weir_grow, of a rank that has nothing yet. */
-static weir_status take_up(weir_session *session, const weir_plan *first, weir_survivors *now) {
+static weir_status take_up(weir_session *session, weir_survivors *now) {
   weir_standing mine;
-  weir_status status = weir_session_compare(session, first);
-  if (status == WEIR_OK && session->engine == NULL)
-    status = weir_session_create_engine(session, first);
+  weir_status status = weir_session_compare(session);
+  if (status == WEIR_OK && session->engine == NULL) status = weir_session_create_engine(session);
   if (status != WEIR_OK) return status;
   weir_engine_stand(session->engine, &mine);
   mine.fresh = 1;
@@ -91,18 +90,16 @@ static weir_status go_on(weir_session *session) {
 }
 
 static weir_status join(weir_session *session, double wait_s, weir_survivors *now) {
-  weir_plan first;
   int members = 0;
-  weir_status status = weir_policy_first_plan(session->options.policy, &first);
-  if (status == WEIR_OK) status = weir_session_order(session);
+  weir_status status = weir_session_order(session);
   if (status == WEIR_OK) status = connect_to(session, wait_s, &members);
   if (status != WEIR_OK) return status;
   const int come = session->transport->size - members;
   status = weir_session_settle(session);
-  if (status == WEIR_OK) status = take_up(session, &first, now);
+  if (status == WEIR_OK) status = take_up(session, now);
   for (int lost = 0; is_loss(status) && lost < LOSSES_MOST; lost++) {
     status = go_on(session);
-    if (status == WEIR_OK) status = take_up(session, &first, now);
+    if (status == WEIR_OK) status = take_up(session, now);
   }
   now->joined = come;
   return status;

@@ -446,14 +446,6 @@ static void apply_tensors(const weir_session *session, const weir_engine_memory 
   }
 }
 
-/* The first plan at the ratio that its warm-up has come to; without buckets. */
-static weir_status first_plan(const weir_session *session, uint64_t step, weir_engine_memory *m) {
-  const weir_status status = weir_policy_first_plan(session->options.policy, &m->plan);
-  m->plan.cr = weir_policy_warm_ratio(m->plan.cr, step, session->options.warmup_steps);
-  m->pending = (weir_directive){.action = WEIR_ACTION_KEEP};
-  return status;
-}
-
 weir_status weir_resume_apply(weir_session *session, bool *alike) {
   const weir_resume_told *told = &session->resume_told;
   const weir_resume *from = session->resume;
@@ -463,8 +455,9 @@ weir_status weir_resume_apply(weir_session *session, bool *alike) {
   *alike = false;
   if (told->size == 0) return WEIR_OK;
   weir_status status = weir_engine_memory_open(session->engine, columns ? from->rank : 0, &m);
-  if (status == WEIR_OK) status = first_plan(session, told->committed, &m);
+  if (status == WEIR_OK) status = weir_session_first_plan(session, told->committed, &m.plan);
   if (status != WEIR_OK) return status;
+  m.pending = (weir_directive){.action = WEIR_ACTION_KEEP};
   m.committed = told->committed;
   m.turn = told->turn;
   if (from != NULL) {

@@ -76,12 +76,11 @@ static weir_status agree_on_state(weir_session *session, const weir_standing *mi
   weir_plan first = {0};
   uint64_t step = 0;
   weir_status status = weir_session_gather(session, mine, sizeof *mine, all);
-  if (status == WEIR_OK) status = weir_policy_first_plan(session->options.policy, &first);
   for (int r = 0; r < session->transport->size; r++)
     if (all[r].committed > step) step = all[r].committed;
-  const double cr = weir_policy_warm_ratio(first.cr, step, session->options.warmup_steps);
+  if (status == WEIR_OK) status = weir_session_first_plan(session, step, &first);
   if (status == WEIR_OK)
-    status = weir_engine_regroup(session->engine, session->comm, all, cr,
+    status = weir_engine_regroup(session->engine, session->comm, all, &first,
                                  weir_session_curve_hook(session), &left->current, &left->missed);
   if (status == WEIR_OK) left->step = step;
   if (status == WEIR_OK) left->missed = session->missed = session->missed || left->missed;
@@ -105,12 +104,10 @@ weir_status weir_session_line_up(weir_session *session, const weir_standing *min
 
 static weir_status restart(weir_session *session, bool grows, weir_survivors *left) {
   weir_standing mine;
-  weir_plan first;
   weir_engine_stand(session->engine, &mine); /* its threads are done with the transport */
   weir_status status = weir_session_move(session, grows, &left->joined);
   /* Of survivors, too: one may have come in when the group ended, and have compared nothing yet. */
-  if (status == WEIR_OK) status = weir_policy_first_plan(session->options.policy, &first);
-  if (status == WEIR_OK) status = weir_session_compare(session, &first);
+  if (status == WEIR_OK) status = weir_session_compare(session);
   return status == WEIR_OK ? weir_session_line_up(session, &mine, left) : status;
 }
 

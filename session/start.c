@@ -80,10 +80,27 @@ uint64_t weir_session_offer(const weir_session *session) {
   return weir_hash(digest, options->policy, strlen(options->policy));
 }
 
-weir_status weir_session_compare(weir_session *session, const weir_plan *first) {
+static weir_status plan_at(const weir_session *session, bool devices, uint64_t step,
+                           weir_plan *plan) {
+  const weir_options *o = &session->options;
+  const weir_beginning with = {o->world_size, o->risk, devices};
+  const weir_status status = weir_policy_first_plan(o->policy, &with, plan);
+  if (status == WEIR_OK) plan->cr = weir_policy_warm_ratio(plan->cr, step, o->warmup_steps);
+  return status;
+}
+
+weir_status weir_session_first_plan(const weir_session *session, uint64_t step, weir_plan *first) {
+  return plan_at(session, session->devices, step, first);
+}
+
+/* Ranks that come in do not know yet where the others' gradients are: the plan of hosts is compared. */
+weir_status weir_session_compare(weir_session *session) {
+  weir_plan first;
+  const weir_status known = plan_at(session, false, 0, &first);
+  if (known != WEIR_OK) return known;
   fingerprint mine = {weir_session_digest_tensors(session),
                       session->offset[session->tensors],
-                      weir_plan_digest(first),
+                      weir_plan_digest(&first),
                       session->device_ops != NULL,
                       session->options.memory_limit,
                       session->options.error_feedback,
@@ -111,7 +128,11 @@ weir_status weir_session_compare(weir_session *session, const weir_plan *first) 
                     "other types, or keeps others in full precision",
                     r, (unsigned long long)all[r].elements, (unsigned long long)all[0].elements);
     else if (all[r].plan != all[0].plan)
-      status = weir_fail(WEIR_E_MISMATCH, "rank %zu starts under another plan than rank 0", r);
+      status =
+          weir_fail(WEIR_E_MISMATCH,
+                    "rank %zu starts under another plan than rank 0: policy, risk and warmup_steps "
+                    "have to be the same",
+                    r);
     else if (all[r].feedback != all[0].feedback)
       status = weir_fail(WEIR_E_MISMATCH, "rank %zu goes with%s error_feedback, rank 0 with%s", r,
                          all[r].feedback ? "" : "out", all[0].feedback ? "" : "out");
@@ -292,7 +313,10 @@ static void passed(void *user, double begin_s, size_t elements) {
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-weir_status weir_session_create_engine(weir_session *session, const weir_plan *first) {
+weir_status weir_session_create_engine(weir_session *session) {
+  weir_plan first;
+  const weir_status known = weir_session_first_plan(session, 0, &first);
+  if (known != WEIR_OK) return known;
   const weir_layout layout = {session->tensors, session->offset};
   /* On every rank, as any of them may come to decide. */
   const size_t looks =
@@ -305,7 +329,7 @@ weir_status weir_session_create_engine(weir_session *session, const weir_plan *f
       .full = session->full,
       .momentum = session->options.momentum_correction,
       .memory_limit = (double)session->memory_limit,
-      .first_plan = *first,
+      .first_plan = first,
       .hooks = {.user = session,
                 .local = local,
                 .propose = propose,
@@ -423,17 +447,14 @@ weir_status weir_session_start(weir_session *session) {
   weir_scope *before = weir_scope_enter(&session->inside.scope);
   weir_scope_phase(&session->inside.scope, "start");
   weir_session_find_driver(session);
-  weir_plan first;
-  weir_status status = weir_policy_first_plan(session->options.policy, &first);
-  first.cr = weir_policy_warm_ratio(first.cr, 0, session->options.warmup_steps);
   session->saved_likeness = weir_resume_likeness(session);
-  if (status == WEIR_OK) status = weir_session_order(session);
+  weir_status status = weir_session_order(session);
   if (status == WEIR_OK) status = weir_session_connect(session);
-  if (status == WEIR_OK) status = weir_session_compare(session, &first);
+  if (status == WEIR_OK) status = weir_session_compare(session);
   if (status == WEIR_OK) status = weir_session_find_rooms(session);
   if (status == WEIR_OK && session->memory_limit > 0)
     status = check_heaviest(session, spare_memory(session));
-  if (status == WEIR_OK) status = weir_session_create_engine(session, &first);
+  if (status == WEIR_OK) status = weir_session_create_engine(session);
   bool alike_before = false;
   if (status == WEIR_OK) status = weir_resume_apply(session, &alike_before);
   /* A plan that this group cannot run: all ranks have compared what that follows from, and all say

@@ -250,8 +250,10 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
                                           bool alike);
 weir_status weir_session_start_monitor(weir_session *session);
 /* Did all ranks register the same tensors and start with the same plan?  Collective. */
-weir_status weir_session_compare(weir_session *session, const weir_plan *first);
-weir_status weir_session_create_engine(weir_session *session, const weir_plan *first);
+weir_status weir_session_compare(weir_session *session);
+/* The plan that the group, whose ranks have been compared, starts with at a step. */
+weir_status weir_session_first_plan(const weir_session *session, uint64_t step, weir_plan *first);
+weir_status weir_session_create_engine(weir_session *session);
 
 /* All-gather in a namespace of its own; mine and all as in weir_allgather_bytes. */
 weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all);

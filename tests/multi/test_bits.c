@@ -137,7 +137,7 @@ static void run_course(member *m) {
                                          .observe = observe,
                                          .fed = fed,
                                          .buckets = buckets}};
-  weir_status status = weir_policy_first_plan(c->policy, &config.first_plan);
+  weir_status status = weir_policy_first_plan(c->policy, NULL, &config.first_plan);
   if (status == WEIR_OK && m->rank == 0) status = weir_controller_create(&v.controller, &deciding);
   if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
   if (status != WEIR_OK) group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());

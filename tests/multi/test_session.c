@@ -128,7 +128,7 @@ typedef struct worker {
   size_t numel;
   size_t rows; /* 0: a vector */
   float peak;  /* not 0: the gradient is 0 but for this at the rank's number */
-  const char *name;
+  const char *name, *risk;
   weir_network_fn network;
   int steps;
   weir_status status; /* out */
@@ -183,6 +183,7 @@ static void *work(void *argument) {
   worker *w = argument;
   weir_options options = session_options(w->rank, RANKS, w->group, w->policy);
   options.virtual_network = w->network;
+  if (w->risk != NULL) options.risk = w->risk;
   weir_session *session;
   w->status = weir_session_create(&session, &options);
   if (w->status == WEIR_OK) run_worker(w, session);
@@ -249,6 +250,18 @@ Test(session, other_tensors_are_told_by_rank) {
       cr_assert_eq(workers[r].status, WEIR_E_MISMATCH, "%d: %s", r, workers[r].message);
       cr_assert_not_null(strstr(workers[r].message, "rank 2"), "%s", workers[r].message);
     }
+  }
+}
+
+/* Risk bold begins with another plan: it is told before a gradient is averaged. */
+Test(session, another_beginning_is_told_by_rank) {
+  static worker workers[RANKS];
+  workers[2].risk = "bold";
+  run_group(workers, "risks", "weir", NULL, 1);
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(workers[r].status, WEIR_E_MISMATCH, "%d: %s", r, workers[r].message);
+    cr_assert_not_null(strstr(workers[r].message, "rank 2 starts under another plan"), "%s",
+                       workers[r].message);
   }
 }
 

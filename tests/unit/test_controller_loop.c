@@ -152,7 +152,7 @@ static weir_controller *create(const char *policy, const char *journal, bool thr
 
 static world start(const char *policy) {
   world w = {.latency = 1e-3, .bandwidth = 3e9, .gain = 1.0};
-  cr_assert_eq(weir_policy_first_plan(policy, &w.plan), WEIR_OK);
+  cr_assert_eq(weir_policy_first_plan(policy, NULL, &w.plan), WEIR_OK);
   return w;
 }
 
@@ -607,7 +607,7 @@ Test(loop, refuses_bad_policies_and_journals) {
     cr_assert_gt(strlen(weir_last_error()), 0u);
   }
   weir_plan plan;
-  cr_assert_eq(weir_policy_first_plan("fixed:topk:0.5:ag", &plan), WEIR_OK);
+  cr_assert_eq(weir_policy_first_plan("fixed:topk:0.5:ag", NULL, &plan), WEIR_OK);
   cr_assert_eq(plan.cr, 0.5);
   weir_controller_config config = {.policy = "weir",
                                    .world_size = RANKS,
@@ -619,6 +619,28 @@ Test(loop, refuses_bad_policies_and_journals) {
   config.journal_path = NULL;
   config.world_size = 0;
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_E_INVALID);
+}
+
+/* A quarter of the bits from the first step on, where nothing speaks against it. */
+Test(loop, begins_with_eight_bits_of_what_is_safe) {
+  static const struct {
+    weir_beginning with;
+    const char *plan;
+  } cases[] = {{{.ranks = 4}, "minifloat:0.25:sra"},
+               {{.ranks = 2, .risk = "safe"}, "minifloat:0.25:sra"},
+               {{.ranks = 1}, "bf16:1:dense-ring"},
+               {{.ranks = 4, .devices = true}, "bf16:1:dense-ring"},
+               {{.ranks = 4, .risk = "bold"}, "bf16:1:dense-ring"}};
+  weir_plan plan, wanted;
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    cr_assert_eq(weir_policy_first_plan("weir", &cases[k].with, &plan), WEIR_OK);
+    cr_assert_eq(weir_plan_parse(cases[k].plan, &wanted), WEIR_OK);
+    cr_assert_eq(weir_plan_digest(&plan), weir_plan_digest(&wanted), "case %zu", k);
+  }
+  const weir_beginning unknown = {.ranks = 4, .risk = "none"};
+  cr_assert_eq(weir_policy_first_plan("weir", &unknown, &plan), WEIR_E_INVALID);
+  cr_assert_eq(weir_policy_first_plan("fixed:topk:0.5:ag", &cases[0].with, &plan), WEIR_OK);
+  cr_assert_eq(plan.cr, 0.5);
 }
 
 /* --- who prices codecs ------------------------------------------------------------------------ */

@@ -86,7 +86,8 @@ static weir_controller *create(world *w) {
       .policy = "weir", .risk = "bold", .world_size = RANKS, .layout = {1, offsets}, .seed = 5};
   weir_controller *controller;
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
-  cr_assert_eq(weir_policy_first_plan("weir", &w->plan), WEIR_OK);
+  cr_assert_eq(weir_policy_first_plan("weir", &(weir_beginning){.ranks = RANKS}, &w->plan),
+               WEIR_OK);
   w->last = w->plan;
   return controller;
 }
