@@ -1,0 +1,116 @@
+"""What few bits do to a training that has no plateau: a model of bench/ddp_train.py, trained by four workers in one process.
+
+Their gradients are summed as `sra` sums them: every worker sends its gradient and what it has held back, rounded, and
+the sum is rounded once more.  A plan is CODEC:BITS, or CODEC:BITS,STEP,CODEC:BITS with another from that step on; the
+first is in force from step 5 on.  Printed are the means of 25 losses in every 150 steps, over fp32's, on the same batches."""
+
+import argparse
+import statistics
+import sys
+
+import torch
+from ddp_train import Task, batches, images, text
+
+WORKERS, BUCKET, FIRST, SHOWN, NEWEST = 4, 128, 5, 150, 25
+
+
+def buckets(e):
+    return torch.cat([e, e.new_zeros(-e.numel() % BUCKET)]).view(-1, BUCKET)
+
+
+def bf16(e, bits):
+    return e.bfloat16().float()
+
+
+def qsgd(e, bits):
+    """kernels/qsgd.c: a grid from the smallest to the largest of a bucket."""
+    x = buckets(e)
+    low, high = x.min(1, True)[0], x.max(1, True)[0]
+    width = (high - low) / (2**bits - 1)
+    step = torch.where(width > 0, width, torch.ones_like(width))
+    codes = ((x - low) / step + torch.rand_like(x)).floor().clamp(0, 2**bits - 1)
+    return (low + codes * step).flatten()[: e.numel()]
+
+
+def minifloat(e, bits):
+    """kernels/minifloat.c: 4 bits of exponent, in units of the bucket's largest."""
+    x = buckets(e)
+    most = x.abs().max(1, True)[0].clamp(min=1e-30)
+    size = (x / most).abs()
+    unit = 2.0 ** (size.clamp(min=1e-30).log2().floor().clamp(-14, 0) - (bits - 5))
+    drawn = ((size / unit + torch.rand_like(size)).floor() * unit).clamp(max=1)
+    return (drawn * x.sign() * most).flatten()[: e.numel()]
+
+
+CODECS = {"bf16": bf16, "qsgd": qsgd, "minifloat": minifloat}
+
+
+def stages_of(plan):
+    """[(step, codec, bits)], the latest first."""
+    first, *rest = plan.split(",")
+    stages = [(FIRST, first), *((int(step), which) for step, which in zip(rest[::2], rest[1::2], strict=True))]
+    return [(step, CODECS[which.split(":")[0]], int(which.split(":")[1])) for step, which in reversed(stages)]
+
+
+def train(name, seed, steps, stages):
+    torch.manual_seed(seed)
+    task = Task(name)
+    data, _ = text() if task.kind == "text" else images()
+    model = task.model()
+    weights = list(model.parameters())
+    optimizer = task.optimizer(weights)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, task.factor)
+    feeds = [batches(task, data, WORKERS, rank, seed) for rank in range(WORKERS)]
+    held = [torch.zeros(sum(w.numel() for w in weights)) for _ in range(WORKERS + 1)]  # the last: of the sum
+    losses = []
+    for step in range(steps):
+        sent, told = [], []
+        codec = next(((f, bits) for at, f, bits in stages if step >= at), None)
+        for rank in range(WORKERS + 1):
+            if rank < WORKERS:
+                optimizer.zero_grad()
+                loss = task.loss(model, *next(feeds[rank]))
+                loss.backward()
+                told.append(loss.item())
+                g = torch.cat([w.grad.flatten() for w in weights])
+            else:
+                g = sum(sent) / WORKERS
+            if codec is not None:
+                e = g + held[rank]
+                g = codec[0](e, codec[1])
+                held[rank] = e - g
+            sent.append(g)
+        for w, part in zip(weights, sent[-1].split([w.numel() for w in weights]), strict=True):
+            w.grad = part.view_as(w).clone()
+        task.clip(model)
+        optimizer.step()
+        schedule.step()
+        losses.append(statistics.mean(told))
+    return [statistics.mean(losses[to - NEWEST : to]) for to in range(SHOWN, steps + 1, SHOWN)]
+
+
+def main(argv):
+    p = argparse.ArgumentParser(prog="bench/harm.py", description=__doc__.splitlines()[0])
+    p.add_argument("--model", default="lstm", choices=("mlp", "cnn", "gpt", "lstm", "vit"))
+    p.add_argument("--seeds", default="1,2", help="whole numbers")
+    p.add_argument("--steps", type=int, default=600)
+    p.add_argument("plans", nargs="*", default=["bf16:16", "minifloat:8", "minifloat:8,150,qsgd:4", "qsgd:5", "qsgd:4"])
+    o = p.parse_args(argv)
+    try:
+        stages = {plan: stages_of(plan) for plan in o.plans}
+        seeds = [int(s) for s in o.seeds.split(",")]
+    except (KeyError, ValueError, IndexError):
+        p.error("a plan is CODEC:BITS with codec bf16, qsgd or minifloat, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers")
+    torch.set_num_threads(1)
+    print("| model | seed | from step 5 on |" + "".join(f" {to} |" for to in range(SHOWN, o.steps + 1, SHOWN)))
+    print("|" + "---|" * (3 + o.steps // SHOWN))
+    for seed in seeds:
+        fp32 = train(o.model, seed, o.steps, [])
+        print(f"| {o.model} | {seed} | fp32 |" + "".join(f" {loss:.4f} |" for loss in fp32), flush=True)
+        for plan in o.plans:
+            over = [a - b for a, b in zip(train(o.model, seed, o.steps, stages[plan]), fp32, strict=True)]
+            print(f"| {o.model} | {seed} | {plan} |" + "".join(f" {loss:+.4f} |" for loss in over), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
