@@ -68,13 +68,13 @@ weir_status weir_risk_check(const char *risk);
 weir_status weir_update_rule_check(const char *rule);
 /* Can the policy do without error feedback?  WEIR_E_INVALID says why not. */
 weir_status weir_policy_check_without_feedback(const char *policy);
-/* What a session starts with. */
+/* What the plan that a session starts with follows from, beside the policy. */
 typedef struct weir_beginning {
   int ranks;
   const char *risk; /* as in weir_options */
   bool devices;     /* gradients of some rank are on a device */
 } weir_beginning;
-/* The plan that it starts with under a policy; NULL: on one rank. */
+/* The plan that a session starts with under a policy.  NULL: the one that a session of one rank does. */
 weir_status weir_policy_first_plan(const char *policy, const weir_beginning *with, weir_plan *plan);
 /* The i-th of the plans that a policy goes through whatever they cost and that take most memory;
  * false: there are no more. */

@@ -62,11 +62,12 @@ typedef struct weir_policy {
   weir_status (*check)(
       const char *text); /* of what may follow its name, "" or ":..."; NULL: nothing */
   void (*complete)(const char *text, weir_plan *plan); /* a plan below, by that; NULL: as it is */
-  const char *first;          /* the plan a session starts with; NULL: the one named */
-  const char *first_of_hosts; /* of several ranks whose gradients are in host memory, unless at
+  const char *first; /* the plan a session starts with; NULL: the one named */
+  const char
+      *first_on_hosts; /* the same where several ranks have all gradients in host memory, unless at
                                  risk bold; NULL: `first` */
-  const char *heaviest[2];    /* of the plans that it goes through whatever they cost; or NULL */
-  bool curve;                 /* wants the gain curve */
+  const char *heaviest[2]; /* of the plans that it goes through whatever they cost; or NULL */
+  bool curve;              /* wants the gain curve */
   bool
       without_feedback; /* can do without error feedback: its plans are the user's, or none needs it */
   /* After every observed step: decide, and direct the ranks if need be. */

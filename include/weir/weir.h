@@ -86,7 +86,7 @@ typedef struct weir_options {
    * error feedback; and nonzero, which sends what gradients touch, where they are mostly zero), and
    * other plans once they have shown it in this job.  "safe": the former alone.  "bold": dense and
    * top-k at any ratio, by a model of progress that was fitted to one training; it can keep a model
-   * from learning. */
+   * from learning.  The same on all ranks. */
   const char *risk;
   /* Share of the training's time that trials of such plans may take at most, in [0, 1], default
    * 0.04.  They need weir_report_loss, and a trainer that comes back to where it was

@@ -1,0 +1,52 @@
+"""bench/harm.py: its codecs by what their definitions promise, and what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def harm(monkeypatch: pytest.MonkeyPatch) -> Any:
+    bench = Path(__file__).parents[2] / "bench"
+    if not bench.exists():
+        pytest.skip("bench/ is not beside this package")
+    monkeypatch.syspath_prepend(str(bench))
+    return __import__("harm")
+
+
+def test_every_value_is_one_of_the_two_beside_it(harm: Any) -> None:
+    """A grid of 4 bits has 16 values from a bucket's smallest to its largest; a float of m bits of mantissa errs by
+    less than 2^-m of the element, as long as that is above 2^-14 of the largest."""
+    torch.manual_seed(3)
+    e = torch.randn(1024) * torch.logspace(-3, 3, 1024)
+    x = e.view(8, 128)
+    step = (x.max(1)[0] - x.min(1)[0]) / 15
+    wrong = (harm.qsgd(e, 4).view(8, 128) - x).abs()
+    assert (wrong.max(1)[0] <= 1.001 * step).all()
+    assert harm.qsgd(e[:1000], 4).shape == (1000,)
+    held = x.abs() > x.abs().max(1, True)[0] * 2.0**-13
+    for bits in (5, 6, 8):
+        wrong = (harm.minifloat(e, bits).view(8, 128) - x).abs()
+        assert (wrong[held] < 1.001 * 2.0 ** (5 - bits) * x.abs()[held]).all()
+
+
+def test_what_is_drawn_is_right_on_average(harm: Any) -> None:
+    """10 000 draws of one value between others that set the scale: within five standard errors of a draw."""
+    e = torch.tensor([-1.0, 1.0, 0.3] + [0.0] * 125).repeat(10_000)
+    for codec, bits, step in ((harm.qsgd, 4, 2 / 15), (harm.minifloat, 5, 0.25)):
+        drawn = codec(e, bits).view(-1, 128)[:, 2]
+        assert abs(drawn.mean().item() - 0.3) < 5 * step / 2 / 100
+
+
+@pytest.mark.parametrize("plan", ["topk:4", "qsgd", "qsgd:4,150", "qsgd:4,x,qsgd:2"])
+def test_a_bad_plan_is_refused(harm: Any, plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        harm.main([plan])
+    assert refused.value.code == 2
+    assert "a plan is CODEC:BITS" in capsys.readouterr().err
