@@ -4,6 +4,7 @@ Trainings that begin alike but for one step, whose gradient top-k cuts to anothe
 batches do.  Each of them is trained with every plan from step 5 on, and with bfloat16: the mean of the losses' differences has an
 error that tells what of them is chance, which single runs do not.  Runs that are there are not run again.
 """
+
 import argparse
 import hashlib
 import json
@@ -29,9 +30,13 @@ def train(o, plan, ratio, seed):
     of = hashlib.sha256(text.replace(str(regret.ROOT), "").encode()).hexdigest()[:16]
     path = pathlib.Path(o.out) / f"{o.workload}-{plan.replace(':', '_')}-{ratio}-s{seed}-{of}.json"
     if not path.exists():
-        rows, summary = regret.execute(o.weir, text, policy_of(plan, ratio), seed, pathlib.Path(o.work) / "chance-work")
+        rows, summary = regret.execute(
+            o.weir, text, policy_of(plan, ratio), seed, pathlib.Path(o.work) / "chance-work"
+        )
         losses = [float(row["loss"]) for row in rows]
-        regret.write(path, {"end": statistics.mean(losses[-NEWEST:]), "test": summary["final_loss"]})
+        regret.write(
+            path, {"end": statistics.mean(losses[-NEWEST:]), "test": summary["final_loss"]}
+        )
     return json.loads(path.read_text())
 
 
@@ -40,18 +45,29 @@ def told(ends, reference, late):
     difference with its error."""
     apart = [a - b for a, b in zip(ends, reference)]
     error = statistics.stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else math.inf
-    return {"runs": len(ends), "mean": statistics.mean(ends), "largest": max(ends), "late": sum(e > late for e in ends),
-            "apart": statistics.mean(apart), "error": error}
+    return {
+        "runs": len(ends),
+        "mean": statistics.mean(ends),
+        "largest": max(ends),
+        "late": sum(e > late for e in ends),
+        "apart": statistics.mean(apart),
+        "error": error,
+    }
 
 
 def table(ends, plans):
     reference = ends[plans[0]]
     late = 1.1 * statistics.mean(reference)
-    lines = [f"| plan from step 5 on | runs | loss, mean | largest | above {late:.2f} | over {plans[0]}'s |", "|---|---|---|---|---|---|"]
+    lines = [
+        f"| plan from step 5 on | runs | loss, mean | largest | above {late:.2f} | over {plans[0]}'s |",
+        "|---|---|---|---|---|---|",
+    ]
     for plan in plans:
-        t = told(ends[plan], reference[:len(ends[plan])], late)
+        t = told(ends[plan], reference[: len(ends[plan])], late)
         over = f"{t['apart']:+.3f} ± {t['error']:.3f}" if plan != plans[0] else "–"
-        lines.append(f"| `{plan}` | {t['runs']} | {t['mean']:.3f} | {t['largest']:.3f} | {t['late']} | {over} |")
+        lines.append(
+            f"| `{plan}` | {t['runs']} | {t['mean']:.3f} | {t['largest']:.3f} | {t['late']} | {over} |"
+        )
     return "\n".join(lines)
 
 
@@ -60,9 +76,13 @@ def parse(argv):
     p.add_argument("weir", help="the command")
     p.add_argument("out", help="folder for results")
     p.add_argument("--workload", default="gpt", choices=regret.WORKLOADS)
-    p.add_argument("--plans", default="minifloat:0.25:sra,qsgd:0.25:sra,qsgd:0.125:sra", help="beside bfloat16")
+    p.add_argument(
+        "--plans", default="minifloat:0.25:sra,qsgd:0.25:sra,qsgd:0.125:sra", help="beside bfloat16"
+    )
     p.add_argument("--seeds", default="1,2,3,4,5,6", help="whole numbers")
-    p.add_argument("--steps", type=int, default=300, help=f"of a training, a multiple of {regret.EPOCH}")
+    p.add_argument(
+        "--steps", type=int, default=300, help=f"of a training, a multiple of {regret.EPOCH}"
+    )
     p.add_argument("--ratios", type=int, default=len(RATIOS), help="beginnings of each seed")
     p.add_argument("--work", default="/tmp", help="where runs are kept while they are under way")
     o = p.parse_args(argv)
@@ -81,13 +101,16 @@ def main(argv):
     o = parse(argv)
     plans = ["bf16:1:dense-halving", *(p.strip() for p in o.plans.split(","))]
     ends = {plan: [] for plan in plans}
-    todo = [(ratio, seed) for ratio in RATIOS[:o.ratios] for seed in o.seeds]
+    todo = [(ratio, seed) for ratio in RATIOS[: o.ratios] for seed in o.seeds]
     began = time.monotonic()
     for i, (ratio, seed) in enumerate(todo):
         for plan in plans:
             ends[plan].append(train(o, plan, ratio, seed)["end"])
         spent = time.monotonic() - began
-        print(f"{i + 1} of {len(todo)} beginnings; {spent / (i + 1) * (len(todo) - i - 1) / 60:.0f} min left", file=sys.stderr)
+        print(
+            f"{i + 1} of {len(todo)} beginnings; {spent / (i + 1) * (len(todo) - i - 1) / 60:.0f} min left",
+            file=sys.stderr,
+        )
     print(table(ends, plans))
 
 

@@ -14,9 +14,10 @@ import time
 
 import torch
 import torch.distributed as dist
-import weir.torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+import weir.torch
 
 
 def main() -> None:
@@ -33,7 +34,9 @@ def main() -> None:
     def linear(a: int, b: int) -> list[nn.Module]:
         return [nn.Linear(a, b), nn.ReLU()]
 
-    net = nn.Sequential(*linear(784, 1024), *linear(1024, 1024), *linear(1024, 512), nn.Linear(512, 10))
+    net = nn.Sequential(
+        *linear(784, 1024), *linear(1024, 1024), *linear(1024, 512), nn.Linear(512, 10)
+    )
     plain = DistributedDataParallel(copy.deepcopy(net), bucket_cap_mb=2)
     ours = DistributedDataParallel(net, bucket_cap_mb=2)
     attached = weir.torch.attach(

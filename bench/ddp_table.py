@@ -1,7 +1,7 @@
 """The cells of bench/ddp.sh as a table.
 
-    ddp_table.py OUT                       the tables, of OUT/cells; also makes OUT/ratios.json
-    ddp_table.py --cell FOLDER RATE DELAY  one cell, from what `weir emulate` left
+ddp_table.py OUT                       the tables, of OUT/cells; also makes OUT/ratios.json
+ddp_table.py --cell FOLDER RATE DELAY  one cell, from what `weir emulate` left
 """
 
 import json
@@ -44,7 +44,9 @@ def rows(cells):
 
 def show(table):
     theirs = [t for m, t, _ in table if t and not own(m)]
-    print("| method | seeds | s to target | steps | s a step | of the best PyTorch hook | last metric |")
+    print(
+        "| method | seeds | s to target | steps | s a step | of the best PyTorch hook | last metric |"
+    )
     print("|---|---|---|---|---|---|---|")
     for method, seconds, found in table:
         steps = [c["steps_to_target"] for c in found if c["steps_to_target"]]
@@ -59,7 +61,11 @@ def show(table):
 
 def last(cells):
     """Mean over seeds of the test metric after the last step; None: one of them stopped before."""
-    return statistics.mean(c["last_metric"] for c in cells) if all(c.get("finished") for c in cells) else None
+    return (
+        statistics.mean(c["last_metric"] for c in cells)
+        if all(c.get("finished") for c in cells)
+        else None
+    )
 
 
 def best(table, wanted):
@@ -92,20 +98,28 @@ def shown(value, limit, form):
 
 
 def main(folder):
-    cells = [json.loads(p.read_text()) for p in sorted(pathlib.Path(folder, "cells").glob("*.json"))]
+    cells = [
+        json.loads(p.read_text()) for p in sorted(pathlib.Path(folder, "cells").glob("*.json"))
+    ]
     places = {}
     for c in cells:
         places.setdefault((c["model"], c["mbit_s"], c["delay_ms"], c["network"]), []).append(c)
     every = []
     for (model, rate, delay, network), these in sorted(places.items()):
         target = these[0]["target"]
-        print(f"## {model}, {rate:g} Mbit/s, {delay:g} ms ({network}), target {target:g}, torch {these[0]['torch']}\n")
+        print(
+            f"## {model}, {rate:g} Mbit/s, {delay:g} ms ({network}), target {target:g}, torch {these[0]['torch']}\n"
+        )
         table = rows(these)
         show(table)
         print()
-        every.append({"model": model, "mbit_s": rate, "delay_ms": delay, "network": network} | ratios(table))
+        every.append(
+            {"model": model, "mbit_s": rate, "delay_ms": delay, "network": network} | ratios(table)
+        )
     print("## Policy `weir` beside the others\n")
-    print("| cell | seeds | of the best hook | of the best fixed plan | last metric, worse than plain DDP's |")
+    print(
+        "| cell | seeds | of the best hook | of the best fixed plan | last metric, worse than plain DDP's |"
+    )
     print("|---|---|---|---|---|")
     for c in every:
         print(

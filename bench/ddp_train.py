@@ -78,7 +78,12 @@ def batches(task, data, ranks, rank, seed):
 
 def mlp():
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10)
+        nn.Flatten(),
+        nn.Linear(784, 1024),
+        nn.ReLU(),
+        nn.Linear(1024, 256),
+        nn.ReLU(),
+        nn.Linear(256, 10),
     )
 
 
@@ -138,7 +143,9 @@ class Vit(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(1, width, 4, 4)
         self.place = nn.Parameter(0.02 * torch.randn(49, width))
-        self.blocks = nn.Sequential(*(Block(width, width // 32, causal=False) for _ in range(layers)))
+        self.blocks = nn.Sequential(
+            *(Block(width, width // 32, causal=False) for _ in range(layers))
+        )
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 10))
 
     def forward(self, x):
@@ -319,7 +326,11 @@ def train(options):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=["mlp", "cnn", "gpt", "lstm", "vit"], required=True)
-    parser.add_argument("--method", required=True, help="fp32, fp16, bf16, powersgd:RANK:START, local:PERIOD:WARMUP or weir[:POLICY]")
+    parser.add_argument(
+        "--method",
+        required=True,
+        help="fp32, fp16, bf16, powersgd:RANK:START, local:PERIOD:WARMUP or weir[:POLICY]",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--limit", type=float, default=1e9, help="seconds of training")

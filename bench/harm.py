@@ -48,8 +48,14 @@ CODECS = {"bf16": bf16, "qsgd": qsgd, "minifloat": minifloat}
 def stages_of(plan):
     """[(step, codec, bits)], the latest first."""
     first, *rest = plan.split(",")
-    stages = [(FIRST, first), *((int(step), which) for step, which in zip(rest[::2], rest[1::2], strict=True))]
-    return [(step, CODECS[which.split(":")[0]], int(which.split(":")[1])) for step, which in reversed(stages)]
+    stages = [
+        (FIRST, first),
+        *((int(step), which) for step, which in zip(rest[::2], rest[1::2], strict=True)),
+    ]
+    return [
+        (step, CODECS[which.split(":")[0]], int(which.split(":")[1]))
+        for step, which in reversed(stages)
+    ]
 
 
 def train(name, seed, steps, stages):
@@ -61,7 +67,9 @@ def train(name, seed, steps, stages):
     optimizer = task.optimizer(weights)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, task.factor)
     feeds = [batches(task, data, WORKERS, rank, seed) for rank in range(WORKERS)]
-    held = [torch.zeros(sum(w.numel() for w in weights)) for _ in range(WORKERS + 1)]  # the last: of the sum
+    held = [
+        torch.zeros(sum(w.numel() for w in weights)) for _ in range(WORKERS + 1)
+    ]  # the last: of the sum
     losses = []
     for step in range(steps):
         sent, told = [], []
@@ -94,22 +102,40 @@ def main(argv):
     p.add_argument("--model", default="lstm", choices=("mlp", "cnn", "gpt", "lstm", "vit"))
     p.add_argument("--seeds", default="1,2", help="whole numbers")
     p.add_argument("--steps", type=int, default=600)
-    p.add_argument("plans", nargs="*", default=["bf16:16", "minifloat:8", "minifloat:8,150,qsgd:4", "qsgd:5", "qsgd:4"])
+    p.add_argument(
+        "plans",
+        nargs="*",
+        default=["bf16:16", "minifloat:8", "minifloat:8,150,qsgd:4", "qsgd:5", "qsgd:4"],
+    )
     o = p.parse_args(argv)
     try:
         stages = {plan: stages_of(plan) for plan in o.plans}
         seeds = [int(s) for s in o.seeds.split(",")]
     except (KeyError, ValueError, IndexError):
-        p.error("a plan is CODEC:BITS with codec bf16, qsgd or minifloat, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers")
+        p.error(
+            "a plan is CODEC:BITS with codec bf16, qsgd or minifloat, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers"
+        )
     torch.set_num_threads(1)
-    print("| model | seed | from step 5 on |" + "".join(f" {to} |" for to in range(SHOWN, o.steps + 1, SHOWN)))
+    print(
+        "| model | seed | from step 5 on |"
+        + "".join(f" {to} |" for to in range(SHOWN, o.steps + 1, SHOWN))
+    )
     print("|" + "---|" * (3 + o.steps // SHOWN))
     for seed in seeds:
         fp32 = train(o.model, seed, o.steps, [])
-        print(f"| {o.model} | {seed} | fp32 |" + "".join(f" {loss:.4f} |" for loss in fp32), flush=True)
+        print(
+            f"| {o.model} | {seed} | fp32 |" + "".join(f" {loss:.4f} |" for loss in fp32),
+            flush=True,
+        )
         for plan in o.plans:
-            over = [a - b for a, b in zip(train(o.model, seed, o.steps, stages[plan]), fp32, strict=True)]
-            print(f"| {o.model} | {seed} | {plan} |" + "".join(f" {loss:+.4f} |" for loss in over), flush=True)
+            over = [
+                a - b
+                for a, b in zip(train(o.model, seed, o.steps, stages[plan]), fp32, strict=True)
+            ]
+            print(
+                f"| {o.model} | {seed} | {plan} |" + "".join(f" {loss:+.4f} |" for loss in over),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

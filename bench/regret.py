@@ -8,6 +8,7 @@ Policy weir is trained in every cell, and its steps' exchanges are as they were 
 Computing, and a codec, take the median of all steps of a workload's runs that had it, so that what else the machine
 does is not compared.
 """
+
 import argparse
 import csv
 import datetime
@@ -63,12 +64,19 @@ ALGORITHMS = {
 C1 = [(0.24, 1, 25), (0.48, 1, 1), (0.72, 50, 1), (1, 50, 25)]  # until, ms, Gbit/s before the scale
 C2 = [(0.24, 1, 25), (0.4, 10, 10), (0.56, 50, 1), (0.72, 10, 10), (1, 1, 25)]
 SCALE = 0.03  # of C1 and C2, as scenarios/demo.ini has it
-NETWORKS = {f"{ms}ms-{mbit}": [(1, ms, mbit / 1e3)] for ms in (1, 10, 50) for mbit in (30, 100, 1000)}
+NETWORKS = {
+    f"{ms}ms-{mbit}": [(1, ms, mbit / 1e3)] for ms in (1, 10, 50) for mbit in (30, 100, 1000)
+}
 NETWORKS["5ms-100"] = [(1, 5, 0.1)]
 NETWORKS["c1"] = [(to, ms, gbps * SCALE) for to, ms, gbps in C1]
 NETWORKS["c2"] = [(to, ms, gbps * SCALE) for to, ms, gbps in C2]
 HARM = 0.01  # of fp32's last loss: a fixed policy that ends higher is none that anyone should have chosen
-TRACE = {"file": ROOT / "scenarios/traces/synthetic.down", "latency_ms": 20, "scale": 20, "slot_bytes": 1500}
+TRACE = {
+    "file": ROOT / "scenarios/traces/synthetic.down",
+    "latency_ms": 20,
+    "scale": 20,
+    "slot_bytes": 1500,
+}
 NETWORKS["trace"] = None
 TRAINED_ON = (1, 0.001, 1)
 
@@ -92,7 +100,10 @@ def training_section(workload, epochs):
         elif within and "=" in line:
             lines.append([part.strip() for part in line.split("#")[0].split("=")])
     keys = dict(lines)
-    decay = [max(1, round(int(e) * epochs / int(keys["epochs"]))) for e in keys["decay_epochs"].split(",")]
+    decay = [
+        max(1, round(int(e) * epochs / int(keys["epochs"])))
+        for e in keys["decay_epochs"].split(",")
+    ]
     keys |= {"epochs": epochs, "steps_per_epoch": EPOCH, "evaluate_every": min(2, epochs)}
     keys["decay_epochs"] = ", ".join(str(e) for e in decay)
     if epochs < 2:
@@ -102,21 +113,28 @@ def training_section(workload, epochs):
 
 def network_section(phases, epochs):
     if phases is None:
-        return (f"[trace]\nfile = {TRACE['file']}\nlatency_ms = {TRACE['latency_ms']}\ninterval_s = 1\nwindow_s = 1\n"
-                f"slot_bytes = {TRACE['slot_bytes']}\n")
+        return (
+            f"[trace]\nfile = {TRACE['file']}\nlatency_ms = {TRACE['latency_ms']}\ninterval_s = 1\nwindow_s = 1\n"
+            f"slot_bytes = {TRACE['slot_bytes']}\n"
+        )
     text, first = "", 1
     for i, (until, ms, gbps) in enumerate(phases):
         last = max(first, round(until * epochs))
-        text += f"[phase p{i}]\nepochs = {first}-{last}\nlatency_ms = {ms}\nbandwidth_gbps = {gbps:g}\n"
+        text += (
+            f"[phase p{i}]\nepochs = {first}-{last}\nlatency_ms = {ms}\nbandwidth_gbps = {gbps:g}\n"
+        )
         first = last + 1
     return text
 
 
 def scenario(workload, phases, epochs, reports=True):
     scale = TRACE["scale"] if phases is None else 1
-    return (f"[scenario]\nname = regret\nworkers = 4\nbandwidth_scale = {scale}\nseed = 1\ntimeout_s = 300\n" +
-            training_section(workload, epochs) + ("" if reports else "report_loss = 0\n") +
-            network_section(phases, epochs))
+    return (
+        f"[scenario]\nname = regret\nworkers = 4\nbandwidth_scale = {scale}\nseed = 1\ntimeout_s = 300\n"
+        + training_section(workload, epochs)
+        + ("" if reports else "report_loss = 0\n")
+        + network_section(phases, epochs)
+    )
 
 
 # --- training -------------------------------------------------------------------------------------------------------
@@ -127,8 +145,19 @@ def execute(weir, text, policy, seed, work, network=("sim",)):
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     (work / "regret.ini").write_text(text)
-    call = [weir, "run", work / "regret.ini", "--network", *network, "--policy", policy, "--seed", str(seed), "--out",
-            work / "out"]
+    call = [
+        weir,
+        "run",
+        work / "regret.ini",
+        "--network",
+        *network,
+        "--policy",
+        policy,
+        "--seed",
+        str(seed),
+        "--out",
+        work / "out",
+    ]
     done = subprocess.run(call, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise RuntimeError(f"{policy}: {done.stderr.strip().splitlines()[-1]}")
@@ -141,21 +170,28 @@ def plans_of(policy):
     """A fixed policy's plan by each of its algorithms, the one that is trained first."""
     trained = POLICIES[policy]
     collective = trained.split(":")[2]
-    return [trained] + [trained.replace(f":{collective}", f":{other}") for other in ALGORITHMS[collective]]
+    return [trained] + [
+        trained.replace(f":{collective}", f":{other}") for other in ALGORITHMS[collective]
+    ]
 
 
 def measure_terms(weir, workload, plan, work):
     """How many latencies and bytes a plan's exchange takes, from a few steps each on a link of 1 s and 100 Gbit/s and on
     the one that policies are trained on."""
-    head = scenario(workload, NETWORKS["5ms-100"], 1).split("[phase")[0].replace(f"steps_per_epoch = {EPOCH}",
-                                                                                "steps_per_epoch = 2")
+    head = (
+        scenario(workload, NETWORKS["5ms-100"], 1)
+        .split("[phase")[0]
+        .replace(f"steps_per_epoch = {EPOCH}", "steps_per_epoch = 2")
+    )
     seconds = []
     for phase in ((1, 1000, 100), TRAINED_ON):
         rows, _ = execute(weir, head + network_section([phase], 1), plan, 1, work)
         seconds.append(float(rows[1]["comm_ms"]) / 1e3)
     latencies = round(seconds[0])
     if abs(seconds[0] - latencies) > 0.02:
-        raise RuntimeError(f"{plan}: {seconds[0]} s in latencies of 1 s, expected a whole number and little more")
+        raise RuntimeError(
+            f"{plan}: {seconds[0]} s in latencies of 1 s, expected a whole number and little more"
+        )
     return {"plan": plan, "latencies": latencies, "bytes": bytes_of(seconds[1], latencies)}
 
 
@@ -173,8 +209,14 @@ def segments(rows):
         of["tried" if int(row["trial"]) else "steps"] += 1
         of["comm_ms"] += float(row["comm_ms"])
         if row["test_loss"]:
-            found.append({"step": int(row["step"]) + 1, "loss": float(row["test_loss"]),
-                          "accuracy": float(row["accuracy"]), "plans": use})
+            found.append(
+                {
+                    "step": int(row["step"]) + 1,
+                    "loss": float(row["test_loss"]),
+                    "accuracy": float(row["accuracy"]),
+                    "plans": use,
+                }
+            )
             use = {}
     return found
 
@@ -187,18 +229,37 @@ def train(weir, text, policy, seed, work):
     began = time.monotonic()
     rows, summary = execute(weir, text, policy, seed, work)
     plans = sorted({row["plan"] for row in rows})
-    result = {"scenario": hashlib.sha256(text.replace(str(ROOT), "").encode()).hexdigest()[:16], "policy": policy,
-              "seed": seed, "steps": sum(row["trial"] == "0" for row in rows), "final_loss": summary["final_loss"],
-              "final_accuracy": summary["final_accuracy"], "compute_ms": median_of(rows, "compute_ms"),
-              "compress_ms": {plan: median_of(rows, "compress_ms", plan) for plan in plans},
-              "overhead_ms": sum(float(row["overhead_ms"]) for row in rows) / len(rows), "segments": segments(rows),
-              "took_s": round(time.monotonic() - began, 1)}
+    result = {
+        "scenario": hashlib.sha256(text.replace(str(ROOT), "").encode()).hexdigest()[:16],
+        "policy": policy,
+        "seed": seed,
+        "steps": sum(row["trial"] == "0" for row in rows),
+        "final_loss": summary["final_loss"],
+        "final_accuracy": summary["final_accuracy"],
+        "compute_ms": median_of(rows, "compute_ms"),
+        "compress_ms": {plan: median_of(rows, "compress_ms", plan) for plan in plans},
+        "overhead_ms": sum(float(row["overhead_ms"]) for row in rows) / len(rows),
+        "segments": segments(rows),
+        "took_s": round(time.monotonic() - began, 1),
+    }
     journal = (work / "out/decisions.jsonl").read_text().splitlines()
-    result["switches"] = [{"step": d["step"], "trigger": d["trigger"], "choice": d["choice"]["plan"], "why": d["why"]}
-                          for d in map(json.loads, journal) if d["switched"]]
-    result["trials"] = [{"step": d["step"], **{k: round(v, 4) if isinstance(v, float) else v
-                                              for k, v in d["trial"].items() if k != "samples"}}
-                        for d in map(json.loads, journal) if d["trigger"] == "trial"]
+    result["switches"] = [
+        {"step": d["step"], "trigger": d["trigger"], "choice": d["choice"]["plan"], "why": d["why"]}
+        for d in map(json.loads, journal)
+        if d["switched"]
+    ]
+    result["trials"] = [
+        {
+            "step": d["step"],
+            **{
+                k: round(v, 4) if isinstance(v, float) else v
+                for k, v in d["trial"].items()
+                if k != "samples"
+            },
+        }
+        for d in map(json.loads, journal)
+        if d["trigger"] == "trial"
+    ]
     shutil.rmtree(work, ignore_errors=True)
     return result
 
@@ -243,7 +304,9 @@ def time_fixed(run, trained, terms, compute_s, compress_s, link):
     for part in run["segments"]:
         count = part["step"] - step
         comm_s = sum(plan["comm_ms"] for plan in part["plans"].values()) / 1e3
-        of_bytes = bytes_of(comm_s / count, trained["latencies"]) * terms["bytes"] / trained["bytes"]
+        of_bytes = (
+            bytes_of(comm_s / count, trained["latencies"]) * terms["bytes"] / trained["bytes"]
+        )
         for at in range(step, part["step"]):
             latency, rate = link(at, elapsed)
             elapsed += compute_s + compress_s + terms["latencies"] * latency + of_bytes / rate
@@ -258,7 +321,10 @@ def time_weir(run, compute_s, compress_s):
     for part in run["segments"]:
         for plan, use in part["plans"].items():
             count = use["steps"] + use["tried"]
-            spent = count * (compute_s + compress_s[plan] + run["overhead_ms"] / 1e3) + use["comm_ms"] / 1e3
+            spent = (
+                count * (compute_s + compress_s[plan] + run["overhead_ms"] / 1e3)
+                + use["comm_ms"] / 1e3
+            )
             elapsed += spent
             tried += spent * use["tried"] / count
         points.append((part["step"], elapsed, part["loss"]))
@@ -329,8 +395,16 @@ class Bench:
                 todo.append((workload, name, policy, text, seed))
         for i, (workload, name, policy, text, seed) in enumerate(todo):
             spent = time.monotonic() - self.began
-            left = f"{spent / i * (len(todo) - i) / 60:.0f} min left" if i else "time left is not known yet"
-            print(f"{i + 1} of {len(todo)}: {workload} {name} seed {seed}; {left}", file=sys.stderr, flush=True)
+            left = (
+                f"{spent / i * (len(todo) - i) / 60:.0f} min left"
+                if i
+                else "time left is not known yet"
+            )
+            print(
+                f"{i + 1} of {len(todo)}: {workload} {name} seed {seed}; {left}",
+                file=sys.stderr,
+                flush=True,
+            )
             run = train(self.o.weir, text, policy, seed, self.work)
             write(self.path(workload, name, seed), run)
 
@@ -364,9 +438,16 @@ class Bench:
             compress_s = {plan: statistics.median(s) for plan, s in taken.items()}
             for seed, of in zip(self.o.seeds, every):
                 for network in self.o.networks:
-                    missing = [name for name in (*self.policies(workload), f"weir-{network}") if of[name] is None]
+                    missing = [
+                        name
+                        for name in (*self.policies(workload), f"weir-{network}")
+                        if of[name] is None
+                    ]
                     if missing:
-                        print(f"left out: {workload} {network} seed {seed}, without {missing[0]}", file=sys.stderr)
+                        print(
+                            f"left out: {workload} {network} seed {seed}, without {missing[0]}",
+                            file=sys.stderr,
+                        )
                         continue
                     yield self.cell(workload, seed, network, of, compute_s, compress_s, trace)
 
@@ -376,7 +457,9 @@ class Bench:
         for name in self.policies(workload):
             taken = compress_s[next(iter(of[name]["compress_ms"]))]
             terms = [self.terms_of(workload, plan) for plan in plans_of(name)]
-            by_plan = {t["plan"]: time_fixed(of[name], terms[0], t, compute_s, taken, link) for t in terms}
+            by_plan = {
+                t["plan"]: time_fixed(of[name], terms[0], t, compute_s, taken, link) for t in terms
+            }
             fastest[name] = min(by_plan, key=lambda plan: by_plan[plan][-1][1])
             timed[name] = by_plan[fastest[name]]
         dense, bf16 = timed["fp32"], of["bf16"]
@@ -388,19 +471,37 @@ class Bench:
         def against(run):
             points, share = time_weir(run, compute_s, compress_s)
             mine, final = time_to(points, target), run["final_loss"]
-            return {"weir_s": finite(mine), "regret": finite(mine / reached[best]),
-                    "over_harmless": finite(mine / min(reached[plan] for plan in harmless)),
-                    "over_bf16": finite(mine / reached["bf16"]) if math.isfinite(reached["bf16"]) else None,
-                    "over_fp32": finite(mine / reached["fp32"]),
-                    "end_over_best": points[-1][1] / timed[best][-1][1], "end_over_bf16": points[-1][1] / timed["bf16"][-1][1],
-                    "harm": final / dense_loss - 1, "harm_bf16": final / bf16["final_loss"] - 1,
-                    "accuracy_points": 100 * (run["final_accuracy"] - of["fp32"]["final_accuracy"]), "trials": share}
+            return {
+                "weir_s": finite(mine),
+                "regret": finite(mine / reached[best]),
+                "over_harmless": finite(mine / min(reached[plan] for plan in harmless)),
+                "over_bf16": finite(mine / reached["bf16"])
+                if math.isfinite(reached["bf16"])
+                else None,
+                "over_fp32": finite(mine / reached["fp32"]),
+                "end_over_best": points[-1][1] / timed[best][-1][1],
+                "end_over_bf16": points[-1][1] / timed["bf16"][-1][1],
+                "harm": final / dense_loss - 1,
+                "harm_bf16": final / bf16["final_loss"] - 1,
+                "accuracy_points": 100 * (run["final_accuracy"] - of["fp32"]["final_accuracy"]),
+                "trials": share,
+            }
 
-        cell = {"workload": workload, "network": network, "seed": seed, "target": target, "best": best,
-                "best_s": reached[best], "best_harmless": min(harmless, key=reached.get)} | against(of[f"weir-{network}"])
+        cell = {
+            "workload": workload,
+            "network": network,
+            "seed": seed,
+            "target": target,
+            "best": best,
+            "best_s": reached[best],
+            "best_harmless": min(harmless, key=reached.get),
+        } | against(of[f"weir-{network}"])
         if self.o.unreported and of[f"unreported-{network}"] is not None:
             cell["unreported"] = against(of[f"unreported-{network}"])
-        return cell | {"fixed_s": {plan: finite(s) for plan, s in reached.items()}, "fixed_plan": fastest}
+        return cell | {
+            "fixed_s": {plan: finite(s) for plan, s in reached.items()},
+            "fixed_plan": fastest,
+        }
 
 
 def finite(x):
@@ -425,24 +526,62 @@ def worst(values):
 
 def summary(title, of):
     """Of cells, or of what they say without a loss; means are of those that come to the target."""
-    regrets, harmless = ([c[key] for c in of if c[key] is not None] or [math.inf] for key in ("regret", "over_harmless"))
+    regrets, harmless = (
+        [c[key] for c in of if c[key] is not None] or [math.inf]
+        for key in ("regret", "over_harmless")
+    )
     never = sum(c["regret"] is None for c in of)
-    return (f"{title}: {len(of)} cells{f', {never} of which never come to the target' if never else ''}; regret mean {statistics.mean(regrets):.3f}, worst {max(regrets):.3f}, among harmless ones "
-            f"{statistics.mean(harmless):.3f}, {max(harmless):.3f}; over bf16 at most {ratio(worst([c['over_bf16'] for c in of]))}, "
-            f"over fp32 {ratio(worst([c['over_fp32'] for c in of]))}; loss over fp32's at most {100 * max(c['harm'] for c in of):+.2f} %, "
-            f"accuracy {min(c['accuracy_points'] for c in of):+.2f} points; trials at most {100 * max(c['trials'] for c in of):.1f} %")
+    return (
+        f"{title}: {len(of)} cells{f', {never} of which never come to the target' if never else ''}; regret mean {statistics.mean(regrets):.3f}, worst {max(regrets):.3f}, among harmless ones "
+        f"{statistics.mean(harmless):.3f}, {max(harmless):.3f}; over bf16 at most {ratio(worst([c['over_bf16'] for c in of]))}, "
+        f"over fp32 {ratio(worst([c['over_fp32'] for c in of]))}; loss over fp32's at most {100 * max(c['harm'] for c in of):+.2f} %, "
+        f"accuracy {min(c['accuracy_points'] for c in of):+.2f} points; trials at most {100 * max(c['trials'] for c in of):.1f} %"
+    )
 
 
 def table(cells):
-    head = ["workload", "network", "seed", "best fixed policy", "it, s", "best harmless", "`weir`, s", "regret", "among harmless",
-            "over bf16", "whole run over best's", "loss over fp32's, %", "over bf16's, %", "accuracy, points", "trials, %"]
+    head = [
+        "workload",
+        "network",
+        "seed",
+        "best fixed policy",
+        "it, s",
+        "best harmless",
+        "`weir`, s",
+        "regret",
+        "among harmless",
+        "over bf16",
+        "whole run over best's",
+        "loss over fp32's, %",
+        "over bf16's, %",
+        "accuracy, points",
+        "trials, %",
+    ]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for c in cells:
-        lines.append("| " + " | ".join([
-            c["workload"], c["network"], str(c["seed"]), f"`{c['best']}`", f"{c['best_s']:.1f}", f"`{c['best_harmless']}`",
-            "never" if c["weir_s"] is None else f"{c['weir_s']:.1f}", ratio(c["regret"]), ratio(c["over_harmless"]),
-            ratio(c["over_bf16"]), f"{c['end_over_best']:.2f}", f"{100 * c['harm']:+.2f}", f"{100 * c['harm_bf16']:+.2f}",
-            f"{c['accuracy_points']:+.2f}", f"{100 * c['trials']:.1f}"]) + " |")
+        lines.append(
+            "| "
+            + " | ".join(
+                [
+                    c["workload"],
+                    c["network"],
+                    str(c["seed"]),
+                    f"`{c['best']}`",
+                    f"{c['best_s']:.1f}",
+                    f"`{c['best_harmless']}`",
+                    "never" if c["weir_s"] is None else f"{c['weir_s']:.1f}",
+                    ratio(c["regret"]),
+                    ratio(c["over_harmless"]),
+                    ratio(c["over_bf16"]),
+                    f"{c['end_over_best']:.2f}",
+                    f"{100 * c['harm']:+.2f}",
+                    f"{100 * c['harm_bf16']:+.2f}",
+                    f"{c['accuracy_points']:+.2f}",
+                    f"{100 * c['trials']:.1f}",
+                ]
+            )
+            + " |"
+        )
     for workload in dict.fromkeys(c["workload"] for c in cells):
         of = [c for c in cells if c["workload"] == workload]
         lines += ["", summary(workload, of)]
@@ -454,18 +593,39 @@ def table(cells):
 
 def parse(argv):
     today = datetime.date.today().isoformat()
-    p = argparse.ArgumentParser(prog="bench/regret.sh", description=__doc__.splitlines()[0],
-                                formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    p.add_argument("weir", nargs="?", default=str(ROOT / "build-release/cli/weir"), help="the command")
-    p.add_argument("out", nargs="?", default=str(ROOT / f"bench/results/{today}-regret"), help="folder for results")
+    p = argparse.ArgumentParser(
+        prog="bench/regret.sh",
+        description=__doc__.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    p.add_argument(
+        "weir", nargs="?", default=str(ROOT / "build-release/cli/weir"), help="the command"
+    )
+    p.add_argument(
+        "out",
+        nargs="?",
+        default=str(ROOT / f"bench/results/{today}-regret"),
+        help="folder for results",
+    )
     p.add_argument("--workloads", default=",".join(WORKLOADS), help="of " + ", ".join(WORKLOADS))
-    p.add_argument("--networks", default=",".join(n for n in NETWORKS if n != "5ms-100"),
-                   help="of " + ", ".join(NETWORKS))
-    p.add_argument("--policies", default=",".join(POLICIES), help="fixed policies; fp32 and bf16 must be among them")
+    p.add_argument(
+        "--networks",
+        default=",".join(n for n in NETWORKS if n != "5ms-100"),
+        help="of " + ", ".join(NETWORKS),
+    )
+    p.add_argument(
+        "--policies",
+        default=",".join(POLICIES),
+        help="fixed policies; fp32 and bf16 must be among them",
+    )
     p.add_argument("--seeds", default="1,2,3", help="whole numbers")
-    p.add_argument("--steps", type=int, default=1000, help=f"of a training, a multiple of {2 * EPOCH}")
+    p.add_argument(
+        "--steps", type=int, default=1000, help=f"of a training, a multiple of {2 * EPOCH}"
+    )
     p.add_argument("--work", default="/tmp", help="where runs are kept while they are under way")
-    p.add_argument("--unreported", action="store_true", help="policy weir also where no loss is reported")
+    p.add_argument(
+        "--unreported", action="store_true", help="policy weir also where no loss is reported"
+    )
     p.add_argument("--table", action="store_true", help="train nothing: the table of what is there")
     o = p.parse_args(argv)
     for name, known in (("workloads", WORKLOADS), ("networks", NETWORKS), ("policies", POLICIES)):

@@ -10,6 +10,7 @@ the faster one there, too, or when they are within 5 % of each other in either.
 
 What has been trained is left in OUT and not trained again.
 """
+
 import argparse
 import itertools
 import json
@@ -30,14 +31,20 @@ def chosen(cells, names):
         return [by_name[name] for name in names]
     found = []
     for workload in dict.fromkeys(c["workload"] for c in cells):
-        of = sorted((c for c in cells if c["workload"] == workload), key=lambda c: c["regret"] or math.inf)
+        of = sorted(
+            (c for c in cells if c["workload"] == workload), key=lambda c: c["regret"] or math.inf
+        )
         found += of[:1] + of[1:][-1:]
     return found
 
 
 def seconds_to(rows, target):
     """Of steps.csv, by its own clock."""
-    points = [(int(r["step"]) + 1, float(r["elapsed_s"]), float(r["test_loss"])) for r in rows if r["test_loss"]]
+    points = [
+        (int(r["step"]) + 1, float(r["elapsed_s"]), float(r["test_loss"]))
+        for r in rows
+        if r["test_loss"]
+    ]
     return regret.time_to(points, target)
 
 
@@ -47,12 +54,19 @@ def train(o, cell, name):
     if path.exists():
         return json.loads(path.read_text())
     policy = "weir" if name == "weir" else cell["fixed_plan"][name]
-    text = regret.scenario(cell["workload"], regret.NETWORKS[cell["network"]], o.steps // regret.EPOCH)
+    text = regret.scenario(
+        cell["workload"], regret.NETWORKS[cell["network"]], o.steps // regret.EPOCH
+    )
     print(f"{cell['workload']} {cell['network']} {name}", file=sys.stderr, flush=True)
-    rows, summary = regret.execute(o.weir, text, policy, cell["seed"], o.out / "work", ["uml", "--clock", o.clock])
+    rows, summary = regret.execute(
+        o.weir, text, policy, cell["seed"], o.out / "work", ["uml", "--clock", o.clock]
+    )
     shutil.rmtree(o.out / "work")
-    taken = {"seconds": regret.finite(seconds_to(rows, cell["target"])), "elapsed_s": summary["elapsed_s"],
-             "final_loss": summary["final_loss"]}
+    taken = {
+        "seconds": regret.finite(seconds_to(rows, cell["target"])),
+        "elapsed_s": summary["elapsed_s"],
+        "final_loss": summary["final_loss"],
+    }
     regret.write(path, taken)
     return taken
 
@@ -77,19 +91,31 @@ def row(o, cell):
     runs = {n: train(o, cell, n) for n in names}
     real = {n: runs[n]["seconds"] or never for n in names}
     pairs, swapped = in_order(virtual, real)
-    text = ", ".join(f"`{n}` {virtual[n]:.1f} / {real[n]:.1f}" for n in sorted(names, key=virtual.get))
-    line = (f"| {cell['workload']} | {cell['network']} | {text} | {cell['regret']:.2f} / "
-            f"{real['weir'] / real[cell['best']]:.2f} | {pairs - len(swapped)} of {pairs} |")
+    text = ", ".join(
+        f"`{n}` {virtual[n]:.1f} / {real[n]:.1f}" for n in sorted(names, key=virtual.get)
+    )
+    line = (
+        f"| {cell['workload']} | {cell['network']} | {text} | {cell['regret']:.2f} / "
+        f"{real['weir'] / real[cell['best']]:.2f} | {pairs - len(swapped)} of {pairs} |"
+    )
     return line, pairs, swapped
 
 
 def parse(argv):
-    p = argparse.ArgumentParser(prog="bench/regret_order.py", description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("weir", nargs="?", default=str(regret.ROOT / "build-release/cli/weir"), help="the command")
+    p = argparse.ArgumentParser(
+        prog="bench/regret_order.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument(
+        "weir", nargs="?", default=str(regret.ROOT / "build-release/cli/weir"), help="the command"
+    )
     p.add_argument("results", type=pathlib.Path, help="a folder that bench/regret.sh has filled")
     p.add_argument("out", type=pathlib.Path, help="folder for what is measured here")
-    p.add_argument("--cells", help="WORKLOAD/NETWORK, with commas; default: each workload's least and most regret")
+    p.add_argument(
+        "--cells",
+        help="WORKLOAD/NETWORK, with commas; default: each workload's least and most regret",
+    )
     p.add_argument("--clock", default="skip-idle", help="of User-Mode Linux (default: %(default)s)")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--steps", type=int, default=1000)
@@ -114,11 +140,15 @@ def main():
         sys.exit(f"bench/regret_order.py: {error}")
     except KeyboardInterrupt:
         sys.exit("bench/regret_order.py: interrupted; the same call goes on")
-    print("| | network | s to the loss, virtual time / User-Mode Linux | regret | order kept |\n|---|---|---|---|---|")
+    print(
+        "| | network | s to the loss, virtual time / User-Mode Linux | regret | order kept |\n|---|---|---|---|---|"
+    )
     for line, _, _ in rows:
         print(line)
     swapped = sum(len(s) for _, _, s in rows)
-    print(f"\n{sum(p for _, p, _ in rows) - swapped} of {sum(p for _, p, _ in rows)} pairs in order")
+    print(
+        f"\n{sum(p for _, p, _ in rows) - swapped} of {sum(p for _, p, _ in rows)} pairs in order"
+    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import time
 
 import torch
 import torch.distributed as dist
+
 import weir
 
 ELEMENTS = 1_068_810  # of scenarios/demo.ini's model
@@ -24,10 +25,16 @@ def contenders(rank, ranks):
     yield "gloo", lambda: dist.all_reduce(gradient)
     for number, policy in enumerate(("dense-ring", "dense-halving")):
         session = weir.Session(
-            rank, ranks, policy=f"fixed:none:1:{policy}", transport="tcp", overlap=False,
+            rank,
+            ranks,
+            policy=f"fixed:none:1:{policy}",
+            transport="tcp",
+            overlap=False,
             bind_address=host if rank == 0 else f"10.77.0.{rank + 1}",
-            rendezvous=f"{host}:{7700 + number}", job_id=number + 1,
-            secret=secret[0], timeout_s=120,
+            rendezvous=f"{host}:{7700 + number}",
+            job_id=number + 1,
+            secret=secret[0],
+            timeout_s=120,
         )
         session.register("gradient", ELEMENTS)
         session.start()
@@ -52,12 +59,26 @@ def main(rate, rounds):
                 seconds[name].append(float(took))
     bound = 2 * (ranks - 1) / ranks * 4 * ELEMENTS * 8e-6 / rate
     if rank == 0:
-        print(json.dumps({
-            "mbit_s": rate, "ranks": ranks, "rounds": rounds, "bytes_over_rate_s": bound,
-            "with_headers_s": bound / PAYLOAD,
-            **{name: {"median_s": statistics.median(s), "least_s": min(s), "of_bytes_over_rate": bound / statistics.median(s)}
-               for name, s in seconds.items()},
-        }), flush=True)
+        print(
+            json.dumps(
+                {
+                    "mbit_s": rate,
+                    "ranks": ranks,
+                    "rounds": rounds,
+                    "bytes_over_rate_s": bound,
+                    "with_headers_s": bound / PAYLOAD,
+                    **{
+                        name: {
+                            "median_s": statistics.median(s),
+                            "least_s": min(s),
+                            "of_bytes_over_rate": bound / statistics.median(s),
+                        }
+                        for name, s in seconds.items()
+                    },
+                }
+            ),
+            flush=True,
+        )
     dist.destroy_process_group()
 
 

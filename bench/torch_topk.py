@@ -1,6 +1,7 @@
 """torch.topk of |g + r| on the CUDA device, beside the figures of bench_cuda.
 
 Usage: torch_topk.py BENCH_CUDA.json, its output; exit code 77 without torch or a device."""
+
 import json
 import statistics
 import sys
@@ -34,8 +35,20 @@ def median_ms(work):
 
 
 torch_ms = median_ms(lambda: torch.topk((g + r).abs(), k, sorted=False))
-ours = next(row["ms"] for row in bench["results"]
-            if row["operation"] == "ef_topk" and row["input"] == "gaussian")
-print(json.dumps({"torch": torch.__version__, "device": torch.cuda.get_device_name(),
-                  "torch_topk_ms": round(torch_ms, 4), "ef_topk_ms": ours,
-                  "ratio": round(torch_ms / ours, 1), "wanted": 20}))
+ours = next(
+    row["ms"]
+    for row in bench["results"]
+    if row["operation"] == "ef_topk" and row["input"] == "gaussian"
+)
+print(
+    json.dumps(
+        {
+            "torch": torch.__version__,
+            "device": torch.cuda.get_device_name(),
+            "torch_topk_ms": round(torch_ms, 4),
+            "ef_topk_ms": ours,
+            "ratio": round(torch_ms / ours, 1),
+            "wanted": 20,
+        }
+    )
+)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Python package's style, types and tests, with the library of this build ("package"); or those tests that run
+# The Python package's types and tests, with the library of this build ("package"); or those tests that run
 # on an emulated device ("device").  Where CI is set nothing that is missing is skipped.
 set -uo pipefail
 part=$1 library=$2 source=$3 command=$4 emulated=$5
@@ -13,16 +13,8 @@ export PYTHONPATH=$source/python WEIR_LIBRARY=$library WEIR_COMMAND=$command PYT
 export WEIR_TEST_CUDA=$emulated
 tests=("$home/bin/python" -m pytest -q -p no:cacheprovider --durations=5 "$source/python/tests")
 [[ $part != device ]] || exec "${tests[@]}" -k device
-for tool in ruff mypy; do
-  [[ -x $home/bin/$tool ]] || {
-    echo "python: $home has no $tool; scripts/setup-pytorch.sh fetches it" >&2
-    exit 1
-  }
-done
-style=(--no-cache --config "$source/python/pyproject.toml" "$source/python" "$source/examples")
-"$home/bin/ruff" check "${style[@]}" || exit 1
-"$home/bin/ruff" format --check --quiet "${style[@]}" || {
-  echo "python: ruff format would change files; run it with python/pyproject.toml as --config" >&2
+[[ -x $home/bin/mypy ]] || {
+  echo "python: $home has no mypy; scripts/setup-pytorch.sh fetches it" >&2
   exit 1
 }
 "$home/bin/mypy" --strict --cache-dir "$home/mypy" --python-executable "$home/bin/python" \

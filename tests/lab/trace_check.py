@@ -5,6 +5,7 @@ Every line is JSON by itself but for commas; the whole keeps to trace.schema.jso
 nest; every step has its phases; the messages of a step, with a header each, and the transfers add up
 to the wire_bytes that the step's record has.  --cut: the process was killed, and the "]" is missing.
 """
+
 import json
 import os
 import sys
@@ -42,8 +43,13 @@ def check_schema(events):
     assert fits(events, schema), next(e for e in events if not fits(e, schema["items"]))
     # The checker itself tells wrong from right.
     good = next(e for e in events if e["ph"] == "X")
-    for wrong in ({**good, "ts": "1"}, {**good, "ph": "Q"}, {**good, "more": 1},
-                  {k: v for k, v in good.items() if k != "dur"}, {**good, "dur": -1}):
+    for wrong in (
+        {**good, "ts": "1"},
+        {**good, "ph": "Q"},
+        {**good, "more": 1},
+        {k: v for k, v in good.items() if k != "dur"},
+        {**good, "dur": -1},
+    ):
         assert not fits([wrong], schema), wrong
 
 
@@ -73,8 +79,19 @@ def check_step(step, spans, header):
     inside = [e for e in spans if within(e, step) and e is not step]
     begin = next(e for e in inside if e["name"] == "begin")
     names = {e["name"] for e in inside}
-    for phase in ("begin", "compute", "feed", "compress", "exchange", "decode", "publish", "end",
-                  "transfer", "send", "recv"):
+    for phase in (
+        "begin",
+        "compute",
+        "feed",
+        "compress",
+        "exchange",
+        "decode",
+        "publish",
+        "end",
+        "transfer",
+        "send",
+        "recv",
+    ):
         assert phase in names, f"step {step['args']['step']} has no {phase}"
     exchange = [e for e in inside if e["name"] == "exchange"]
     for e in inside:
