@@ -1,5 +1,5 @@
-/* CRC32C (Castagnoli's polynomial, as of RFC 3720, section 12.1): whether bytes have arrived as they
- * were sent. */
+/* CRC32C (Castagnoli's polynomial, as of RFC 3720, section 12.1): whether bytes have arrived as
+ * they were sent. */
 #ifndef WEIR_BASE_CRC32C_H
 #define WEIR_BASE_CRC32C_H
 

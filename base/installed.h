@@ -11,8 +11,8 @@ typedef enum weir_installed_kind {
 } weir_installed_kind;
 
 /* The absolute path of such a file, found from where this code itself lies: in libweir.so, or in a
- * program in bin or libexec/weir that the archive was linked into.  The build tree has the same folders.  False
- * when it is not there or path has not room for it. */
+ * program in bin or libexec/weir that the archive was linked into.  The build tree has the same
+ * folders.  False when it is not there or path has not room for it. */
 bool weir_installed_find(weir_installed_kind kind, const char *file, char *path, size_t room);
 
 #endif

@@ -1,7 +1,7 @@
-/* Paths: which communications a bucket's exchange consists of, and where in between it is compressed
- * and decompressed.  They are those of the decision tree of "ByteComp", section 4.2 (planner/options.h),
- * without the places of compression; plans hold them in two bytes, plan strings as "path=" and their
- * tasks:
+/* Paths: which communications a bucket's exchange consists of, and where in between it is
+ * compressed and decompressed.  They are those of the decision tree of "ByteComp", section 4.2
+ * (planner/options.h), without the places of compression; plans hold them in two bytes, plan
+ * strings as "path=" and their tasks:
  *
  *   c compress              d decompress, and add up
  *   ar all-reduce           ag all-gather (compressed too)
@@ -10,8 +10,8 @@
  *
  * How many communications there are says where each goes on: one or two among all ranks; three or
  * four inside of machines first and last, between machines meanwhile.  Of two at a place the second
- * pairs with the first: rs and a2a with ag, r and g with b.  "path=rs.c.a2a.d.c.ag.d.ag": sums inside
- * of machines, compressed twice between them. */
+ * pairs with the first: rs and a2a with ag, r and g with b.  "path=rs.c.a2a.d.c.ag.d.ag": sums
+ * inside of machines, compressed twice between them. */
 #ifndef WEIR_BASE_PATH_H
 #define WEIR_BASE_PATH_H
 
@@ -66,9 +66,9 @@ extern const weir_path_form weir_path_forms[WEIR_PATH_HOPS]; /* by their number 
 weir_task weir_path_task(weir_role role, bool compressed);
 
 /* The path of a plan whose scheme is WEIR_SCHEME_PATH, its places of compression all WEIR_SITE_CPU:
- * `algorithm` has two bits a communication, the first one's lowest, 1: of floats, 2: compressed before
- * it, 3: compressed as it came; `inside` bit 0 for a root inside of machines, bit 1 for one between
- * machines or among all.  False: there is no such path. */
+ * `algorithm` has two bits a communication, the first one's lowest, 1: of floats, 2: compressed
+ * before it, 3: compressed as it came; `inside` bit 0 for a root inside of machines, bit 1 for one
+ * between machines or among all.  False: there is no such path. */
 bool weir_path_of(const weir_plan *plan, weir_path *path);
 /* The other way, of any path of the tree, whatever its places: scheme, algorithm, inside. */
 void weir_path_pack(const weir_path *path, weir_plan *plan);
@@ -76,8 +76,8 @@ bool weir_path_compresses(const weir_path *path);
 
 /* "c.ag.d"; returns the length, which is below WEIR_COLLECTIVE_TEXT_MAX - 5 with its zero. */
 size_t weir_path_format(const weir_path *path, char *text, size_t capacity);
-/* Sets scheme, algorithm, inside and broadcast.  WEIR_E_PARSE names the task that is wrong, and leaves
- * *plan unchanged. */
+/* Sets scheme, algorithm, inside and broadcast.  WEIR_E_PARSE names the task that is wrong, and
+ * leaves *plan unchanged. */
 weir_status weir_path_parse(const char *text, weir_plan *plan);
 
 #endif

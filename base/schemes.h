@@ -27,7 +27,8 @@ const char *weir_algorithm_name(uint32_t algorithm);
 /* WEIR_ALGORITHM_ANY when there is none of that name. */
 uint32_t weir_algorithm_find(const char *name);
 
-/* Is it summed by the transport, or by the library below it, which adds fp32 and keeps no rounding? */
+/* Is it summed by the transport, or by the library below it, which adds fp32 and keeps no
+ * rounding? */
 bool weir_sums_natively(const weir_plan *plan);
 /* Of these, by an algorithm that the library is told: NCCL's ring or tree. */
 bool weir_sums_as_told(const weir_plan *plan);
@@ -43,8 +44,8 @@ bool weir_collective_legal(const weir_plan *plan);
 bool weir_collective_parse(const char *text, bool low_rank, weir_plan *plan);
 /* What goes inside of machines with an algorithm between them, unless something else is named. */
 uint32_t weir_inside_usual(uint32_t algorithm);
-/* Steps from WEIR_ALGORITHM_ANY through a scheme's algorithms, with the usual one inside of machines
- * where they have levels; false: it was the last one. */
+/* Steps from WEIR_ALGORITHM_ANY through a scheme's algorithms, with the usual one inside of
+ * machines where they have levels; false: it was the last one. */
 bool weir_algorithm_next(weir_plan *plan);
 /* Steps from "dense", a plan of zeros, through the collectives that have names of their own; false:
  * it was the last one.  Low rank goes by dense's. */

@@ -255,8 +255,8 @@ static void measure_wire(bench *b) {
                (double)length + 8.0 * (double)b->k, read_wire);
 }
 
-/* A selection with error feedback is charged like top-k's, an encoder, at 4 bits or what is nearest,
- * with what it must read and write: with error feedback g, r and what is left. */
+/* A selection with error feedback is charged like top-k's, an encoder, at 4 bits or what is
+ * nearest, with what it must read and write: with error feedback g, r and what is left. */
 static void measure_codecs(bench *b, double cr) {
   char what[64];
   for (b->codec = 0; b->codec < WEIR_CODEC_COUNT; b->codec++) {

@@ -2,10 +2,10 @@
  * shipping the message to the host, looking through it there, decoding and averaging; medians of 15
  * after 5. bench_cuda has the kernels by themselves.  And what of that a step counts as
  * compressing, of the codecs that policy weir chooses among, beside what it is foretold as at a
- * start.  With --pair, of two processes that share the device, over shared memory of the host and with
- * messages that stay on the device.  One JSON document; exit code 77 without a device.
- * Usage: bench_device [--pair] [elements [priced]]: 25.6 million by default, in 160 tensors; foretold
- * from so many at the most, by default as many as at a start */
+ * start.  With --pair, of two processes that share the device, over shared memory of the host and
+ * with messages that stay on the device.  One JSON document; exit code 77 without a device.
+ * Usage: bench_device [--pair] [elements [priced]]: 25.6 million by default, in 160 tensors;
+ * foretold from so many at the most, by default as many as at a start */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,7 +180,7 @@ static int alone(size_t n, size_t most) {
   return 0;
 }
 
-/* --- two processes ----------------------------------------------------------------------------- */
+/* --- two processes ---------------------------------------------------------------------------- */
 
 /* out, what rank 0 measures: in memory that the processes share. */
 static int be_rank(int rank, size_t n, const char *policy, const char *where, const char *ipc,

@@ -1,7 +1,7 @@
 /* What the kernel's TLS would do for us, were it used: 64 MiB through a connection of TLS 1.3 by a
- * pre-shared key, in user space and with SSL_OP_ENABLE_KTLS, and a new key after that.  Prints which half
- * the kernel has taken over, the processor's time of both ends, and whether what follows the new key is
- * understood.
+ * pre-shared key, in user space and with SSL_OP_ENABLE_KTLS, and a new key after that.  Prints
+ * which half the kernel has taken over, the processor's time of both ends, and whether what follows
+ * the new key is understood.
  *
  *   bench_ktls [MIB] */
 #include <arpa/inet.h>
@@ -34,7 +34,7 @@ static double spent_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* --- the key, as in collectives/transports/tcp_tls.c -------------------------------------------- */
+/* --- the key, as in collectives/transports/tcp_tls.c ------------------------------------------ */
 
 static SSL_SESSION *session_of(SSL *ssl) {
   static const unsigned char suite[] = {0x13, 0x01}, key[32] = {7};
@@ -79,7 +79,7 @@ static SSL *connection(int fd, bool by_kernel) {
   return ssl;
 }
 
-/* --- the two ends --------------------------------------------------------------------------------- */
+/* --- the two ends ----------------------------------------------------------------------------- */
 
 static void note(side *s) {
   const char *reason = ERR_reason_error_string(ERR_peek_error());
@@ -133,7 +133,7 @@ static void *run(void *argument) {
   return NULL;
 }
 
-/* --- both ----------------------------------------------------------------------------------------- */
+/* --- both ------------------------------------------------------------------------------------- */
 
 static bool connect_both(int fd[2]) {
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};

@@ -1,6 +1,6 @@
 /* Training for hours, to see whether anything grows: memory, descriptors, threads, the journal.
  *
- *   bench_soak tcp SECONDS DIR       three processes on the loopback, with a secret (TLS); real time
+ *   bench_soak tcp SECONDS DIR       three processes on the loopback, a secret (TLS); real time
  *   bench_soak virtual SECONDS DIR   three threads in virtual time, so that a day takes minutes
  *
  * Policy weir, with probes, trials and decisions, a network that changes in virtual time, a state

@@ -1,7 +1,7 @@
-/* What strangers at the doors of a group cost its steps: 4 ranks sum 1 MiB over and over (TCP on the
- * loopback, TLS), while nobody calls, or somebody without the secret does, by turns.
+/* What strangers at the doors of a group cost its steps: 4 ranks sum 1 MiB over and over (TCP on
+ * the loopback, TLS), while nobody calls, or somebody without the secret does, by turns.
  *
- *   bench_strangers [CYCLES [CALLS]]     default: 10 cycles of all turns, 1000 calls a second at each door
+ *   bench_strangers [CYCLES [CALLS]]   10 cycles of all turns and 1000 calls a second at each door
  *
  * Once with a group that nobody may join, whose ranks hang up on who calls, and once with one that
  * others may join, whose ranks hear who it is:
@@ -12,9 +12,9 @@
  *   slow       64 connections a door, each a byte of a right hello every 50 ms
  *   replay     says again what a rank with the secret has said to another
  *
- * Prints medians over the cycles: ms a step, how much longer than in the quiet turns before and after
- * it, the same of the ranks' processor time, and how much of a processor a rank's thread takes that
- * answers at the door: where the machine has other work, too, the last tells most. */
+ * Prints medians over the cycles: ms a step, how much longer than in the quiet turns before and
+ * after it, the same of the ranks' processor time, and how much of a processor a rank's thread
+ * takes that answers at the door: where the machine has other work, too, the last tells most. */
 #include <endian.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,5 @@
-/* `weir bench cache`: epochs over samples that are slow to read, with a cache of them and without. */
+/* `weir bench cache`: epochs over samples that are slow to read, with a cache of them and
+ * without. */
 #include <weir/cache.h>
 
 #include <errno.h>

@@ -8,9 +8,10 @@
  *   collectives_mpi.c      such ranks: Open MPI's own all-reduce
  *   collectives_gloo.c     ranks of torch.distributed
  *
- * With --mbit-s every rank, or every machine of --per-machine ranks, has a network namespace and a link
- * of its own, shaped both ways (lab/topology.h), with --latency-ms by netem, too; each contender then measures it as cost rows want it
- * (collectives/calibrate.h), and what they predict stands beside what was measured.
+ * With --mbit-s every rank, or every machine of --per-machine ranks, has a network namespace and a
+ * link of its own, shaped both ways (lab/topology.h), with --latency-ms by netem, too; each
+ * contender then measures it as cost rows want it (collectives/calibrate.h), and what they predict
+ * stands beside what was measured.
  *
  * A contender is a group of processes.  Each of its ranks waits in a read from a socket, which
  * costs the others nothing, until it is its turn. */
@@ -95,8 +96,8 @@ typedef struct contender {
   bench_cell *cells; /* [row * sizes + size] */
 } contender;
 
-/* One of Weir's transports: "shm", "tcp", "tls", which is tcp with a secret, "mixed", "mpi" or "shm+mpi".
- * FALSE: none. */
+/* One of Weir's transports: "shm", "tcp", "tls", which is tcp with a secret, "mixed", "mpi" or
+ * "shm+mpi". FALSE: none. */
 enum { BENCH_SHM, BENCH_TCP, BENCH_TLS, BENCH_MIXED, BENCH_MPI, BENCH_BOTH };
 gboolean weir_bench_contender_own(contender *c, const char *name);
 enum { BENCH_MPI_SHM, BENCH_MPI_SHM_SPIN, BENCH_MPI_TCP, BENCH_MPI_TCP_SPIN, BENCH_MPI_SETTINGS };
@@ -137,8 +138,8 @@ int weir_bench_serve(bench_rank *r, const char *path, int number);
 /* Connect only to say why this rank cannot take part. */
 void weir_bench_excuse(const char *path, int number, int rank, const char *why);
 
-/* What mpirun starts: this program with --mpi-rank PATH,CONTENDER,MOST, or for Weir's own transports
- * with --own-rank and what weir_bench_contender_own makes of the plan. */
+/* What mpirun starts: this program with --mpi-rank PATH,CONTENDER,MOST, or for Weir's own
+ * transports with --own-rank and what weir_bench_contender_own makes of the plan. */
 int weir_bench_mpi_rank(const char *text);
 int weir_bench_own_rank(const char *text);
 

@@ -86,8 +86,8 @@ int weir_bench_mpi_rank(const char *text) {
   return code;
 }
 
-/* There may be more ranks than processors.  Then an idle rank should yield; the other setting is there
- * to be compared with. */
+/* There may be more ranks than processors.  Then an idle rank should yield; the other setting is
+ * there to be compared with. */
 static gboolean start(contender *c, const bench_plan *p, const char *path, int number) {
   const gboolean tcp = c->setting == BENCH_MPI_TCP || c->setting == BENCH_MPI_TCP_SPIN;
   const gboolean spin = c->setting == BENCH_MPI_SHM_SPIN || c->setting == BENCH_MPI_TCP_SPIN;

@@ -1,5 +1,5 @@
-/* Ranks of Weir's own transports: forked, so that nothing of the parent has to be told, or started by
- * mpirun. */
+/* Ranks of Weir's own transports: forked, so that nothing of the parent has to be told, or started
+ * by mpirun. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

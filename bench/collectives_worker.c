@@ -76,8 +76,8 @@ void weir_bench_rank_close(bench_rank *r) {
 
 /* --- what is asked -------------------------------------------------------------------------- */
 
-/* No element is encoded more often than there are ranks, and once more as a sum; an encoding errs at
- * most by a step of its grid, of which a sum of N values is at most 2 N / (2^bits - 1). */
+/* No element is encoded more often than there are ranks, and once more as a sum; an encoding errs
+ * at most by a step of its grid, of which a sum of N values is at most 2 N / (2^bits - 1). */
 static double judge_rounded(const bench_rank *r, gsize n, guint64 *wrong) {
   const double most = (r->size + 1) * 2.0 * r->size / ((1u << r->bits) - 1);
   double errors = 0.0, squares = 0.0;

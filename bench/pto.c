@@ -105,8 +105,9 @@ static gboolean measured(const pto_plan *p, int work) {
 
 /* --- the model -------------------------------------------------------------------------------- */
 
-/* Equations 13 and 14: a processor a rank, which does 1/N of what is divided, and an all-gather of 16
- * bytes a piece.  Of LAMB's step the scales are divided, or all of it, and new weights gathered, too. */
+/* Equations 13 and 14: a processor a rank, which does 1/N of what is divided, and an all-gather of
+ * 16 bytes a piece.  Of LAMB's step the scales are divided, or all of it, and new weights gathered,
+ * too. */
 static double modelled_s(const pto_plan *p, pto_work work, int ranks, double alpha, double beta) {
   const double whole = median_s(p, work, PTO_ALONE), scales = median_s(p, PTO_LAMB, PTO_ALONE);
   const double divided = work == PTO_STEP && measured(p, PTO_LAMB) ? fmin(scales, whole) : whole;

@@ -1,5 +1,5 @@
-/* Threads that answer other ranks: one accepts, and each connection has one of its own, which proves
- * whose it is before it is told anything. */
+/* Threads that answer other ranks: one accepts, and each connection has one of its own, which
+ * proves whose it is before it is told anything. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -61,7 +61,8 @@ static bool answer(weir_cache *c, int fd, uint32_t index) {
   return good;
 }
 
-/* Requests come whenever the other rank wants something, so that this waits for the end of either. */
+/* Requests come whenever the other rank wants something, so that this waits for the end of
+ * either. */
 static bool next_request(const weir_cache *c, int fd, cache_message *request) {
   struct pollfd wait[] = {{.fd = fd, .events = POLLIN}, {.fd = c->service.stop, .events = POLLIN}};
   cache_word word;

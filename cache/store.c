@@ -1,6 +1,6 @@
-/* What this rank holds.  Nothing that is held is ever dropped for something else: an epoch uses every
- * sample once, so whatever is kept is as good as what would replace it, and throwing out the least
- * recently used would throw out what is needed next. */
+/* What this rank holds.  Nothing that is held is ever dropped for something else: an epoch uses
+ * every sample once, so whatever is kept is as good as what would replace it, and throwing out the
+ * least recently used would throw out what is needed next. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

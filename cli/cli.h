@@ -74,7 +74,8 @@ gboolean cli_scenario_and_out(const char *command, char **rest, const char *out)
 /* What came of a training that left its results in a folder: its summary.json, or a few words. */
 int cli_summary(const char *command, const char *out, gboolean json);
 /* files.c */
-/* A pipe, a terminal or a device is written to and never replaced; a file is whole or not there.  WEIR_E_IO. */
+/* A pipe, a terminal or a device is written to and never replaced; a file is whole or not there.
+ * WEIR_E_IO. */
 weir_status cli_write(const char *path, const GString *text);
 /* A result that was left there, as it is. */
 int cli_print_file(const char *command, const char *out, const char *name);

@@ -29,7 +29,7 @@ typedef struct replay_line {
   double measured_ms; /* their mean; 0 without any */
 } replay_line;
 
-/* --- values of JSON ---------------------------------------------------------------------------- */
+/* --- values of JSON --------------------------------------------------------------------------- */
 
 static gboolean is_of(JsonNode *node, GType type) {
   return node && JSON_NODE_HOLDS_VALUE(node) && json_node_get_value_type(node) == type;
@@ -66,7 +66,7 @@ static gboolean read_plan(JsonObject *object, weir_plan *plan) {
   return text && weir_plan_parse(text, plan) == WEIR_OK;
 }
 
-/* --- an assignment of widths, made again from what was measured -------------------------------- */
+/* --- an assignment of widths, made again from what was measured ------------------------------- */
 
 /* What a layer was given. */
 typedef struct given {
@@ -88,7 +88,8 @@ static void write_stats(const weir_bits_stats *stats, GString *csv) {
   }
 }
 
-/* A layer with its options.  Journals of old know buckets of 128 elements alone and do not say so. */
+/* A layer with its options.  Journals of old know buckets of 128 elements alone and do not say
+ * so. */
 static gboolean read_layer(JsonNode *node, weir_bits_stats *stats, given *was) {
   if (!JSON_NODE_HOLDS_OBJECT(node)) return FALSE;
   JsonObject *object = json_node_get_object(node);
@@ -124,7 +125,8 @@ static gboolean read_options(JsonObject *object, weir_bits_options *options) {
          read_number(json_object_get_member(object, "alpha"), 1.0, 1e6, &options->alpha);
 }
 
-/* A line's "bits", also as statistics; FALSE when it is not what the journal writes.  Prints nothing. */
+/* A line's "bits", also as statistics; FALSE when it is not what the journal writes.  Prints
+ * nothing. */
 static gboolean replay_bits(JsonObject *object, gboolean *same, GString *csv) {
   JsonArray *layers = read_array(object, "layers");
   const guint count = layers ? json_array_get_length(layers) : 0;
@@ -149,7 +151,7 @@ static gboolean replay_bits(JsonObject *object, gboolean *same, GString *csv) {
   return TRUE;
 }
 
-/* --- what trials have shown, told again from their samples -------------------------------------- */
+/* --- what trials have shown, told again from their samples ------------------------------------ */
 
 static gboolean read_samples(JsonObject *object, weir_evidence *evidence) {
   JsonArray *samples = read_array(object, "samples");
@@ -180,7 +182,7 @@ static gboolean replay_trial(JsonObject *object, gboolean *same) {
   return TRUE;
 }
 
-/* --- decisions.jsonl, read without trust -------------------------------------------------------- */
+/* --- decisions.jsonl, read without trust ------------------------------------------------------ */
 
 static gboolean refuse(const char *path, guint line, const char *format, ...) G_GNUC_PRINTF(3, 4);
 static gboolean refuse(const char *path, guint line, const char *format, ...) {

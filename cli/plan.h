@@ -22,8 +22,8 @@ int plan_refuse(const char *command, const char *option, const char *expected);
 int plan_failed(const char *command, weir_status status);
 /* `count` numbers from 0 separated by commas and nothing else. */
 gboolean plan_numbers(const char *text, guint count, double *values);
-/* "US,GBPS" and "A,B": a link, and what compressing takes; FALSE: what was expected is in plan_links
- * and plan_costs. */
+/* "US,GBPS" and "A,B": a link, and what compressing takes; FALSE: what was expected is in
+ * plan_links and plan_costs. */
 gboolean plan_link(const char *text, double *alpha_s, double *beta_s);
 gboolean plan_curve(const char *text, weir_curve *curve);
 extern const char plan_links[], plan_costs[];
@@ -31,7 +31,8 @@ extern const char plan_links[], plan_costs[];
  * g_free it. */
 char *plan_arguments(const cli_help *help, const GOptionEntry *entries, int *argc, char ***argv);
 
-/* One more bucket of a table (controller/table.h) that begins empty: its last tensor and its plan. */
+/* One more bucket of a table (controller/table.h) that begins empty: its last tensor and its
+ * plan. */
 void plan_table_add(GString *table, const char *last, const weir_plan *plan, weir_place place);
 /* A tensor that stays in full precision, apart from all buckets, which follow. */
 void plan_table_keep(GString *table, const char *name);

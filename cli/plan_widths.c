@@ -120,8 +120,8 @@ static weir_status gaps(const plan_widths *widths, const weir_bits_stats *stats,
   return WEIR_OK;
 }
 
-/* While an exchange waits for a latency, a link saves up what it then lets through at once, its burst at
- * the most.  A bucket's size is known, so its cost is one number. */
+/* While an exchange waits for a latency, a link saves up what it then lets through at once, its
+ * burst at the most.  A bucket's size is known, so its cost is one number. */
 static weir_curve exchange(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
                            size_t elements) {
   const weir_cost_terms terms =

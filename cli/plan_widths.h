@@ -9,7 +9,8 @@
 #include "planner/curve.h"
 
 /* Layers in the order of the statistics, which is that of the backward pass but for those that go
- * apart: neighbours of one width share a bucket, and what goes apart is one more behind all others. */
+ * apart: neighbours of one width share a bucket, and what goes apart is one more behind all
+ * others. */
 typedef struct plan_widths_bucket {
   size_t last; /* its last layer, of the statistics */
   double numel;
@@ -31,7 +32,8 @@ void plan_widths_free(plan_widths *widths);
 weir_status plan_widths_write(const plan_widths *widths, const weir_bits_stats *stats,
                               const char *out);
 
-/* Where an iteration's time is to be foretold: who takes part, over what, and the gradient's gaps. */
+/* Where an iteration's time is to be foretold: who takes part, over what, and the gradient's
+ * gaps. */
 typedef struct plan_widths_place {
   const char *profile; /* a file (planner/profile.h) of the same tensors */
   int workers;
@@ -40,9 +42,9 @@ typedef struct plan_widths_place {
   weir_curve compress;    /* affine */
 } plan_widths_place;
 
-/* From the begin of the backward pass to the end of the last exchange (planner/solve.h), each bucket
- * compressed on the trainer's thread.  WEIR_E_PARSE where the profile has other tensors or those of
- * buckets in another order, and what weir_profile_load may return. */
+/* From the begin of the backward pass to the end of the last exchange (planner/solve.h), each
+ * bucket compressed on the trainer's thread.  WEIR_E_PARSE where the profile has other tensors or
+ * those of buckets in another order, and what weir_profile_load may return. */
 weir_status plan_widths_foretell(const plan_widths *widths, const weir_bits_stats *stats,
                                  const plan_widths_place *to, double *iteration_s);
 

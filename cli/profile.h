@@ -8,9 +8,9 @@
  *
  *   step = rest + timeline      rest: updating, drawing a batch, the forward pass
  *
- * with gaps from the undivided step, curves from all buckets that were exchanged, and what exchanges
- * take from ranks that compute on beside them (ranks may share processors) from how much later
- * gradients are ready. */
+ * with gaps from the undivided step, curves from all buckets that were exchanged, and what
+ * exchanges take from ranks that compute on beside them (ranks may share processors) from how much
+ * later gradients are ready. */
 #ifndef WEIR_CLI_PROFILE_H
 #define WEIR_CLI_PROFILE_H
 
@@ -78,8 +78,8 @@ weir_status profile_compare(profile_job *job, const char *name);
 gboolean profile_sliced(const profile_job *job);
 /* Every tensor alone, all of its slices together, as turn->plan; written to path. */
 weir_status profile_whole_tensors(const profile_job *job, const char *path, profile_turn *turn);
-/* Every tensor alone, as whichever plan is faster for it alone ("ByteComp", section 5.3); written to
- * path. */
+/* Every tensor alone, as whichever plan is faster for it alone ("ByteComp", section 5.3); written
+ * to path. */
 weir_status profile_myopic(const profile_job *job, const char *path, profile_turn *turn);
 /* The planned division, written to path; planned->text is given. */
 weir_status profile_plan(profile_job *job, const char *path, profile_turn *planned);

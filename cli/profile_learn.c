@@ -88,8 +88,8 @@ static weir_status make_curve(GArray *points, gboolean exchange, weir_curve *cur
 }
 
 /* A shaped link lets a burst through at once and takes it back from what follows: a bucket that was
- * measured between pauses went faster than many in a row can.  So none is charged less than its bytes
- * at the rate of the longest. */
+ * measured between pauses went faster than many in a row can.  So none is charged less than its
+ * bytes at the rate of the longest. */
 static void hold_rate(weir_curve *curve) {
   const size_t last = curve->count - 1;
   const double bytes = curve->bytes[last] - curve->bytes[0];

@@ -284,8 +284,8 @@ static weir_status measure_inside(calibration *c, weir_link *link) {
   return measure_pair(c, a, b, &link->inner_alpha, &link->inner_beta, &none);
 }
 
-/* The same from a latency and a rate between machines that are known already, and in a fraction of the
- * time. */
+/* The same from a latency and a rate between machines that are known already, and in a fraction of
+ * the time. */
 static weir_status measure_processors(calibration *c, weir_link *link) {
   weir_link known = {.alpha = link->alpha, .beta = link->beta};
   load l;

@@ -103,8 +103,8 @@ bool weir_comm_told(const weir_comm *comm);
 /* Has the group what the row needs?  WEIR_E_UNSUPPORTED: no, and the last error says what is
  * missing. */
 weir_status weir_comm_runs(const weir_comm *comm, const weir_allreduce *row);
-/* Has it a library that sums inside of machines, wherever one has several ranks?  WEIR_E_UNSUPPORTED:
- * no, and the last error says what is needed. */
+/* Has it a library that sums inside of machines, wherever one has several ranks?
+ * WEIR_E_UNSUPPORTED: no, and the last error says what is needed. */
 weir_status weir_comm_sums_inside(const weir_comm *comm);
 const weir_allreduce *weir_allreduce_find(
     const char *name); /* NULL when there is none of that name */

@@ -34,8 +34,8 @@ struct weir_comm {
 /* Every collective begins with this: checks the headers and takes the next operation number. */
 weir_status weir_comm_begin(weir_comm *comm, const weir_headers *headers);
 
-/* Sum x over the ranks of this rank's machine, of which there are several, by the library below; once
- * weir_comm_levels has been called for the collective that runs. */
+/* Sum x over the ranks of this rank's machine, of which there are several, by the library below;
+ * once weir_comm_levels has been called for the collective that runs. */
 weir_status weir_comm_sum_inside(weir_comm *comm, float *x, size_t n);
 
 /* Make the inner and outer communicators ready for the collective that runs: its tag, and operation

@@ -7,10 +7,11 @@
  * again owes what that costs, and pays it with its next gradient.  Every rank decodes the same
  * bytes at the end, its own included: the result has the same bits on all ranks.
  *
- * In the host's memory none is needed beside x and error.  A rank encodes each element once: what it sends of a
- * chunk takes the place of its values, which are of no more use, and what comes in lies in parts of
- * error[] that are not known yet, or behind what has been sent.  So that a message can be decoded
- * in its own place, from its end, it is one of the codec's messages for each block of elements. */
+ * In the host's memory none is needed beside x and error.  A rank encodes each element once: what
+ * it sends of a chunk takes the place of its values, which are of no more use, and what comes in
+ * lies in parts of error[] that are not known yet, or behind what has been sent.  So that a message
+ * can be decoded in its own place, from its end, it is one of the codec's messages for each block
+ * of elements. */
 #ifndef WEIR_COLLECTIVES_COMPRESSED_H
 #define WEIR_COLLECTIVES_COMPRESSED_H
 
@@ -28,7 +29,8 @@ typedef struct weir_coder_part {
   uint64_t seed, rank, draw;
 } weir_coder_part;
 uint64_t weir_coder_draws(const weir_coder_part *part, size_t block_at);
-/* All of that but where it begins: weir_coder_draws is weir_hash() of it and of 64 bits of block_at. */
+/* All of that but where it begins: weir_coder_draws is weir_hash() of it and of 64 bits of
+ * block_at. */
 uint64_t weir_coder_state(const weir_coder_part *part);
 
 /* Where x and error are elsewhere than in the host's memory: whoever has them encodes and decodes,
@@ -39,9 +41,9 @@ typedef struct weir_coder_ops {
   /* One that has been found good; it may be read until await is back. */
   weir_status (*decode)(void *user, const weir_coder_part *part, const void *message, bool add);
   weir_status (*await)(void *user);
-  /* With a coder that stays: where a rank's messages are, weir_coder_stays() bytes, which all ranks can
-   * read.  They are written once a step, read by any number of decode, which looks at all of one
-   * before it uses any; await says what was malformed (WEIR_E_PROTOCOL). */
+  /* With a coder that stays: where a rank's messages are, weir_coder_stays() bytes, which all ranks
+   * can read.  They are written once a step, read by any number of decode, which looks at all of
+   * one before it uses any; await says what was malformed (WEIR_E_PROTOCOL). */
   unsigned char *(*room_of)(const void *user, int rank);
 } weir_coder_ops;
 
@@ -101,7 +103,8 @@ int weir_sra_parts(const weir_coder *coder, size_t n, int ranks, bool *small);
 /* Bytes of all messages that a rank makes in a row, where they stay; hier-sra: among all. */
 size_t weir_coder_stays(const weir_coder *coder, uint32_t row, size_t n, int ranks);
 size_t weir_sra_stays(const weir_coder *coder, size_t n, int ranks);
-/* Memory for the messages of a row among so many ranks, where they do not take that of the values. */
+/* Memory for the messages of a row among so many ranks, where they do not take that of the
+ * values. */
 size_t weir_coder_room(const weir_coder *coder, uint32_t row, size_t n, int ranks);
 /* Encode the chunk of x into out, which is its front in x or no part of it; what was lost
  * becomes that of error, whose memory is used before.  A value too large for a float counts as
@@ -154,14 +157,16 @@ typedef struct weir_hitopk_told {
   const struct weir_hitopk_away *away; /* set before; NULL: e and sum are the host's memory */
 } weir_hitopk_told;
 /* Where residual and sum are elsewhere: e[0..n), in the host's memory, is only what machines sum
- * floats in, sum is NULL, and whoever has the two selects and adds up.  Failures are of this rank. */
+ * floats in, sum is NULL, and whoever has the two selects and adds up.  Failures are of this
+ * rank. */
 typedef struct weir_hitopk_away {
   /* The residual becomes 0 but for the share, whose sum is at x; of that what the codec selects is
-   * taken out and goes to message, of at most `capacity` bytes, with what rounding loses left behind.
-   * *sent: told.share.  The sum becomes 0. */
+   * taken out and goes to message, of at most `capacity` bytes, with what rounding loses left
+   * behind.  *sent: told.share.  The sum becomes 0. */
   weir_status (*select)(void *user, weir_chunk share, const float *x, void *message,
                         size_t capacity, size_t *bytes, double *sent);
-  /* A message that has been found good is added to the sum; it may be read for the rest of the step. */
+  /* A message that has been found good is added to the sum; it may be read for the rest of the
+   * step. */
   weir_status (*add)(void *user, weir_chunk part, const void *message, size_t bytes);
   void *user;
   unsigned char *room; /* for messages, of weir_hitopk_room() bytes */

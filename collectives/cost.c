@@ -107,8 +107,8 @@ static weir_cost_terms native(int n, double bytes) {
   return n < 4 || bytes < 65536.0 ? tree(n, bytes) : halving(n, bytes);
 }
 
-/* NCCL's two trees carry half of the bytes each, up and down again, in small pieces: every rank sends
- * them about twice, as around the ring, and only hops differ. */
+/* NCCL's two trees carry half of the bytes each, up and down again, in small pieces: every rank
+ * sends them about twice, as around the ring, and only hops differ. */
 static weir_cost_terms native_tree(int n, double bytes) {
   return (weir_cost_terms){2.0 * rounds(n), 2.0 * bytes, 0.0};
 }

@@ -35,8 +35,8 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
  * matrix, for want of their shape. */
 size_t weir_cost_kept(const weir_plan *plan, size_t elements);
 
-/* How many ranks on how many machines (weir_comm_hosts), and whether the library below is told by which
- * algorithm to sum (weir_comm_told). */
+/* How many ranks on how many machines (weir_comm_hosts), and whether the library below is told by
+ * which algorithm to sum (weir_comm_told). */
 typedef struct weir_group_shape {
   int ranks;
   int hosts;
@@ -134,10 +134,10 @@ weir_cost weir_cost_sum(weir_cost a, weir_cost b);
  * hop; where every rank sends all the time, whole in the first, and in the others what tokens came
  * back while the rank waited, alpha/beta. */
 double weir_cost_predict(const weir_cost *cost, const weir_link *link);
-/* What processors, and links inside of machines, add to a plan's links (weir_cost_plan_between), by the
- * rows of the collectives that it consists of; elements and kept as for weir_cost_plan.  0 for
- * compressed all-reduces and paths, whose work is computing and charged to the codec; of HiTopKComm the
- * links alone. */
+/* What processors, and links inside of machines, add to a plan's links (weir_cost_plan_between), by
+ * the rows of the collectives that it consists of; elements and kept as for weir_cost_plan.  0 for
+ * compressed all-reduces and paths, whose work is computing and charged to the codec; of HiTopKComm
+ * the links alone. */
 double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                                  const weir_link *link, size_t elements, size_t kept);
 

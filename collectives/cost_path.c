@@ -121,8 +121,8 @@ weir_cost_terms weir_cost_path_task(weir_task task, unsigned routine, int n, dou
   }
 }
 
-/* A machine's ranks share its link: all that talk to other machines at once do.  Around a ring of all
- * ranks, and up a tree, one does at a time. */
+/* A machine's ranks share its link: all that talk to other machines at once do.  Around a ring of
+ * all ranks, and up a tree, one does at a time. */
 static double flows(const weir_path *path, size_t i, weir_group_shape shape,
                     const weir_path_held *held) {
   const weir_site place = (weir_site)path->step[i].place;

@@ -142,7 +142,7 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
   return weir_cost_plan_between(plan, (weir_group_shape){n, n, false}, elements, kept);
 }
 
-/* --- processors, and links inside of machines -------------------------------------------------- */
+/* --- processors, and links inside of machines ------------------------------------------------- */
 
 static double inside_of_hitopk(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
                                size_t elements) {

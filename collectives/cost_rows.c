@@ -107,8 +107,8 @@ static weir_cost_terms terms_of(weir_kind kind, uint32_t row, int n, const weir_
   }
 }
 
-/* What NCCL's ring or tree takes: hops between machines, or, on one machine, all; devices add up, and
- * messages are none of the processors'. */
+/* What NCCL's ring or tree takes: hops between machines, or, on one machine, all; devices add up,
+ * and messages are none of the processors'. */
 static weir_cost told(uint32_t row, weir_group_shape shape, double bytes) {
   weir_cost cost = {.duplex = true};
   *(shape.hosts > 1 ? &cost.outer : &cost.inner) =
@@ -150,8 +150,8 @@ static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, cons
   return cost;
 }
 
-/* Reduce-scatter inside, as many all-reduces at once as a machine has ranks, all-gather inside.  NCCL,
- * where it sums inside, is taken to do so around a ring. */
+/* Reduce-scatter inside, as many all-reduces at once as a machine has ranks, all-gather inside.
+ * NCCL, where it sums inside, is taken to do so around a ring. */
 weir_cost weir_cost_hier(const weir_hier_choice *choice, weir_group_shape shape,
                          const weir_link *link, double bytes) {
   if (shape.ranks <= 1 || shape.hosts < 1) return (weir_cost){.messages = 0};

@@ -249,8 +249,8 @@ static void find_places(walk *w) {
   w->rounds = w->chunks + 2 * w->top - 1;
 }
 
-/* The path's time.  Where one wait was taken off another, what is left of latencies or of bytes alone
- * may be nothing that a path could have: then as many latencies as it has rounds, or none. */
+/* The path's time.  Where one wait was taken off another, what is left of latencies or of bytes
+ * alone may be nothing that a path could have: then as many latencies as it has rounds, or none. */
 static weir_cost_terms terms_of(const walk *w, double chunk) {
   const double most = fmin(w->rounds, w->alpha > 0 ? seconds(w, w->last) / w->alpha : INFINITY);
   const double latencies = fmax(0, fmin(w->last.latencies, most));

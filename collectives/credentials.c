@@ -88,7 +88,7 @@ static weir_status read_files(SSL_CTX *context, const weir_credentials *c) {
   return status;
 }
 
-/* --- do they fit? ------------------------------------------------------------------------------ */
+/* --- do they fit? ----------------------------------------------------------------------------- */
 
 /* Every rank is called by some and calls others. */
 static weir_status verify(SSL_CTX *context, const weir_credentials *c, int purpose) {
@@ -128,7 +128,7 @@ static weir_status read_all(SSL_CTX **out, const weir_credentials *c) {
   return WEIR_OK;
 }
 
-/* --- life -------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 weir_status weir_credentials_read(weir_credentials **out, const weir_credential_files *files) {
   weir_credentials *c = calloc(1, sizeof *c);

@@ -1,17 +1,17 @@
-/* An exchange by a path (base/path.h): its tasks, one after the other, as they are written ("ByteComp",
- * section 4.2).
+/* An exchange by a path (base/path.h): its tasks, one after the other, as they are written
+ * ("ByteComp", section 4.2).
  *
  * What a rank holds between two tasks is a range of the gradient, as floats, or compressed as the
  * messages of one or more ranks that have not been added up yet.  A path divides ranges: so that a
  * message can be divided on its way, each cell that the gradient will be divided into, until it is
  * decompressed, is a message of the codec's of its own, with its place and length in front.  A task
- * maps one such state to the next; what collectives of compressed data do with messages is to put them
- * one behind the other, in the order of ranks.
+ * maps one such state to the next; what collectives of compressed data do with messages is to put
+ * them one behind the other, in the order of ranks.
  *
- * What compressing loses is added to the residual of the rank that compresses, whether that is of its
- * own gradient, or of a sum: so that sum of inputs = result + sum over ranks of error.  Where machines
- * hold the same sums and each compresses them again, to send them on inside, all draw alike, and one
- * machine's rank keeps the loss.
+ * What compressing loses is added to the residual of the rank that compresses, whether that is of
+ * its own gradient, or of a sum: so that sum of inputs = result + sum over ranks of error.  Where
+ * machines hold the same sums and each compresses them again, to send them on inside, all draw
+ * alike, and one machine's rank keeps the loss.
  *
  * Machines of different sizes count as one a rank. */
 #ifndef WEIR_COLLECTIVES_PATH_H
@@ -41,8 +41,8 @@ void weir_path_advance(const weir_path *path, size_t i, weir_group_shape shape,
 /* Bytes of what is held at the most, compressed. */
 size_t weir_path_bytes(const weir_plan *plan, const weir_path_held *held);
 
-/* What a rank needs besides: two buffers of so many bytes, and lists of so many elements (selections;
- * 0 for encoders).  shape: hosts as ranks where machines differ. */
+/* What a rank needs besides: two buffers of so many bytes, and lists of so many elements
+ * (selections; 0 for encoders).  shape: hosts as ranks where machines differ. */
 typedef struct weir_path_room {
   size_t bytes[2], kept;
 } weir_path_room;
@@ -72,8 +72,8 @@ weir_status weir_path_run_first(weir_path_run *run);
  * through. */
 weir_status weir_path_run_rest(weir_path_run *run, weir_headers *headers);
 
-/* A communication of `bytes` that each of n ranks holds, by the rows that run it; an all-reduce by a
- * ring. */
+/* A communication of `bytes` that each of n ranks holds, by the rows that run it; an all-reduce by
+ * a ring. */
 weir_cost_terms weir_cost_path_task(weir_task task, unsigned routine, int n, double bytes);
 /* The whole path, as weir_cost_plan_between. */
 weir_cost_terms weir_cost_path(const weir_plan *plan, weir_group_shape shape, size_t elements);

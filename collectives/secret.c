@@ -13,8 +13,8 @@
 
 #include "base/base.h"
 
-/* HMAC (RFC 2104) by libcrypto's SHA-256.  Its own HMAC takes memory for every proof, and datagrams are
- * proved while steps are under way, which take none. */
+/* HMAC (RFC 2104) by libcrypto's SHA-256.  Its own HMAC takes memory for every proof, and datagrams
+ * are proved while steps are under way, which take none. */
 enum { BLOCK = SHA256_CBLOCK };
 _Static_assert(WEIR_PROOF_BYTES == SHA256_DIGEST_LENGTH, "a proof is a whole digest");
 

@@ -46,7 +46,8 @@ typedef struct weir_flow_sample {
   double last_s;     /* when the last byte had */
 } weir_flow_sample;
 
-/* Blocks of an all-gather that lie in several places, the same on all ranks but for their addresses. */
+/* Blocks of an all-gather that lie in several places, the same on all ranks but for their
+ * addresses. */
 typedef struct weir_block_part {
   void *data;
   size_t bytes;
@@ -71,7 +72,8 @@ typedef struct weir_machine_memory weir_machine_memory; /* transports/memory.h *
 typedef struct weir_watch_ops {
   /* Whom this rank waits for, as others who ask are told; -1: nobody. */
   void (*wait_for)(weir_transport *t, int peer);
-  /* Has another rank ended the group?  The error is then its verdict, and the group has ended here. */
+  /* Has another rank ended the group?  The error is then its verdict, and the group has ended
+   * here. */
   weir_status (*look)(weir_transport *t);
   bool (*ended)(const weir_transport *t); /* as this rank knows it */
   /* Has that rank left the group, or its connection closed? */
@@ -114,10 +116,11 @@ typedef struct weir_transport_ops {
   weir_status (*allreduce_told)(weir_transport *t, weir_told_algorithm how, const weir_tag *tag,
                                 float *x, size_t n, void *blocks, size_t block_bytes,
                                 double deadline_s);
-  /* Can it be, in this group?  The same on all ranks; WEIR_E_UNSUPPORTED: no, and the last error says why. */
+  /* Can it be, in this group?  The same on all ranks; WEIR_E_UNSUPPORTED: no, and the last error
+   * says why. */
   weir_status (*tells)(const weir_transport *t);
-  /* The same among the ranks of this rank's machine, without blocks: sums_inside says whether
-   * it does so, machine[size] being the machine of each rank, by any numbers; the same answer on all
+  /* The same among the ranks of this rank's machine, without blocks: sums_inside says whether it
+   * does so, machine[size] being the machine of each rank, by any numbers; the same answer on all
    * ranks.  Both NULL: never. */
   bool (*sums_inside)(const weir_transport *t, const int *machine);
   weir_status (*allreduce_inside)(weir_transport *t, const weir_tag *tag, float *x, size_t n,
@@ -126,15 +129,15 @@ typedef struct weir_transport_ops {
   weir_status (*allgather)(weir_transport *t, const weir_tag *tag, const weir_places *places,
                            void *blocks, size_t block_bytes, double deadline_s);
   /* After the group has ended: come together with the ranks that are left.  Every survivor calls
-   * it, within timeout_s of the others; bounded by three times that and 2 s.  On WEIR_OK *out is a group of
-   * the survivors, numbered anew in their old order, and old_rank[0 .. (*out)->size) (room for
-   * t->size) are their old numbers, the same on all.  t cannot transfer any more and is still to be
-   * destroyed.  A rank that has not come although its process is not known to have ended could be
-   * on the other side of a broken network: so the survivors must then be more than half of the
-   * group, or half of it with the lowest rank; else WEIR_E_PEER.  After a failure it may be called
-   * again; one that the others have gone on without stays out, and one that was found silent, or
-   * tries again, takes nobody's process for ended that has not been seen to at once. NULL: this
-   * transport cannot. */
+   * it, within timeout_s of the others; bounded by three times that and 2 s.  On WEIR_OK *out is a
+   * group of the survivors, numbered anew in their old order, and old_rank[0 .. (*out)->size) (room
+   * for t->size) are their old numbers, the same on all.  t cannot transfer any more and is still
+   * to be destroyed.  A rank that has not come although its process is not known to have ended
+   * could be on the other side of a broken network: so the survivors must then be more than half of
+   * the group, or half of it with the lowest rank; else WEIR_E_PEER.  After a failure it may be
+   * called again; one that the others have gone on without stays out, and one that was found
+   * silent, or tries again, takes nobody's process for ended that has not been seen to at once.
+   * NULL: this transport cannot. */
   weir_status (*shrink)(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
   /* Which ranks wait to join, as this rank knows it: a name of that set, the same on all ranks that
    * know the same, never 0; 0: none, or there is no room.  Takes no lock and no system call as long
@@ -146,9 +149,9 @@ typedef struct weir_transport_ops {
   weir_status (*grow)(weir_transport *t, double timeout_s, weir_transport **out);
   /* At which port of its address a rank hears those who want to join. */
   int (*port)(weir_transport *t, int rank);
-  /* Of weir_transport_share: messages to ranks with memory in *shared travel there from now on, and the
-   * transport goes by its other name.  Takes what it keeps out of *shared.  NULL: it can do no such
-   * thing. */
+  /* Of weir_transport_share: messages to ranks with memory in *shared travel there from now on, and
+   * the transport goes by its other name.  Takes what it keeps out of *shared.  NULL: it can do no
+   * such thing. */
   void (*take_memory)(weir_transport *t, weir_machine_memory *shared);
   /* How many connections each two ranks have; NULL: one. */
   int (*streams)(const weir_transport *t);
@@ -211,20 +214,20 @@ typedef struct weir_tcp_options {
   int listener;
   double timeout_s;
   bool plain; /* with a secret, and yet messages are not encrypted; the same on all ranks */
-  /* With a secret: who this rank is; NULL: who knows the secret is of the group.  All ranks have some
-   * or none. The transport holds them. */
+  /* With a secret: who this rank is; NULL: who knows the secret is of the group.  All ranks have
+   * some or none. The transport holds them. */
   struct weir_credentials *credentials;
-  /* Others may join, up to so many ranks in all; the same on all ranks.  0: nobody may.  Rank 0 then
-   * goes on listening at the rendezvous, also in a group of one. */
+  /* Others may join, up to so many ranks in all; the same on all ranks.  0: nobody may.  Rank 0
+   * then goes on listening at the rendezvous, also in a group of one. */
   int most;
   uint64_t offer; /* what those who join must tell, too */
 } weir_tcp_options;
 weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options *options);
-/* Join a group that runs, of which one member at least listens at rendezvous, "HOST:PORT[,...]", and
- * all let this rank in; rank, size, streams and listener are not used.  It takes at most wait_s until
- * the group takes this rank in, and then three times timeout_s and 2 s.  *members: how
- * many ranks there were before, the lowest.  WEIR_E_TIMEOUT: nobody is there, or there
- * was no place.  WEIR_E_MISMATCH: the group has refused this rank. */
+/* Join a group that runs, of which one member at least listens at rendezvous, "HOST:PORT[,...]",
+ * and all let this rank in; rank, size, streams and listener are not used.  It takes at most wait_s
+ * until the group takes this rank in, and then three times timeout_s and 2 s.  *members: how many
+ * ranks there were before, the lowest.  WEIR_E_TIMEOUT: nobody is there, or there was no place.
+ * WEIR_E_MISMATCH: the group has refused this rank. */
 weir_status weir_transport_tcp_join(weir_transport **out, const weir_tcp_options *options,
                                     double wait_s, int *members);
 /* How many may join at once; and not more than there are. */
@@ -239,28 +242,28 @@ weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
                                const char *bind_address, uint64_t job_id, int rank, int size,
                                double timeout_s);
 
-/* Processes with a CUDA device each, over NCCL.  They have met over TCP or MPI (but not for others to
- * join): `met` is owned from the call on, even when it fails, and announces every message; NCCL's own
- * connections know nothing of a secret.  Long messages go through
- * NCCL, from and to memory of the device, or through a copy where a buffer lies in the host's.  A
- * rank's device is its place among the ranks of its machine; ranks that share one need an
- * NCCL_HOSTID each.  WEIR_E_UNSUPPORTED in a build without NCCL's headers, and when a rank has not
- * the libraries or a device, which all ranks are told.
+/* Processes with a CUDA device each, over NCCL.  They have met over TCP or MPI (but not for others
+ * to join): `met` is owned from the call on, even when it fails, and announces every message;
+ * NCCL's own connections know nothing of a secret.  Long messages go through NCCL, from and to
+ * memory of the device, or through a copy where a buffer lies in the host's.  A rank's device is
+ * its place among the ranks of its machine; ranks that share one need an NCCL_HOSTID each.
+ * WEIR_E_UNSUPPORTED in a build without NCCL's headers, and when a rank has not the libraries or a
+ * device, which all ranks are told.
  *
- * inside, the same on all ranks: NCCL among the ranks of a machine alone ("nccl+tcp", "nccl+mpi"), and
- * what they have met over between machines, for which buffers lie in the host's memory; a rank that is
- * alone on its machine needs no device.  It is "nccl" where all ranks share a machine, and *out is
- * `met` where no two do. */
+ * inside, the same on all ranks: NCCL among the ranks of a machine alone ("nccl+tcp", "nccl+mpi"),
+ * and what they have met over between machines, for which buffers lie in the host's memory; a rank
+ * that is alone on its machine needs no device.  It is "nccl" where all ranks share a machine, and
+ * *out is `met` where no two do. */
 weir_status weir_transport_nccl(weir_transport **out, weir_transport *met, bool inside,
                                 double timeout_s);
 
 /* Ranks of one machine exchange messages through memory that they share from now on, all others as
- * before, over TCP, MPI or NCCL; machine[t->size] is the machine of each rank, by any numbers, and the same
- * on all.  Collective, on a transport that has it not yet and is idle; a group that others are made of
- * by shrink or grow is to be asked anew.  The transport then goes by the name "mixed" (TCP),
- * "shm+mpi" or "shm+nccl", on all ranks alike, unless no machine has several ranks which could open what one of them
- * has made (Linux's memfd, of at most 32 MiB and 4 KiB a pair): that is no failure, and the log says
- * why.  WEIR_E_UNSUPPORTED: this transport cannot. */
+ * before, over TCP, MPI or NCCL; machine[t->size] is the machine of each rank, by any numbers, and
+ * the same on all.  Collective, on a transport that has it not yet and is idle; a group that others
+ * are made of by shrink or grow is to be asked anew.  The transport then goes by the name "mixed"
+ * (TCP), "shm+mpi" or "shm+nccl", on all ranks alike, unless no machine has several ranks which
+ * could open what one of them has made (Linux's memfd, of at most 32 MiB and 4 KiB a pair): that is
+ * no failure, and the log says why.  WEIR_E_UNSUPPORTED: this transport cannot. */
 weir_status weir_transport_share(weir_transport *t, const int *machine, double timeout_s);
 
 /* Some ranks of a group as a group of their own: member[i] is the parent's rank of rank i, without

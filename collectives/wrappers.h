@@ -1,7 +1,7 @@
-/* A transport around a transport, for tests: a rank that fails at a chosen transfer.  It owns what it
- * wraps and destroys it with itself; everything it does not change it passes on; what shrinks comes
- * out bare.  A group need not be wrapped alike on all ranks.  Used by one thread at a time, like
- * what it wraps. */
+/* A transport around a transport, for tests: a rank that fails at a chosen transfer.  It owns what
+ * it wraps and destroys it with itself; everything it does not change it passes on; what shrinks
+ * comes out bare.  A group need not be wrapped alike on all ranks.  Used by one thread at a time,
+ * like what it wraps. */
 #ifndef WEIR_COLLECTIVES_WRAPPERS_H
 #define WEIR_COLLECTIVES_WRAPPERS_H
 

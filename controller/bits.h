@@ -4,9 +4,9 @@
  * 128 and 1024, section 6.1).
  *
  * In the session's thread weir_bits_fed works out how samples of e err at every width in every
- * bucket, into sums under a lock.  In the controller's weir_bits_read takes their means, with which a
- * new window begins, weir_bits_assign gives widths (planner/bits.h) and merges neighbours, and weir_bits_table makes
- * buckets of them. */
+ * bucket, into sums under a lock.  In the controller's weir_bits_read takes their means, with which
+ * a new window begins, weir_bits_assign gives widths (planner/bits.h) and merges neighbours, and
+ * weir_bits_table makes buckets of them. */
 #ifndef WEIR_CONTROLLER_BITS_H
 #define WEIR_CONTROLLER_BITS_H
 
@@ -80,7 +80,8 @@ void weir_bits_sampler_free(weir_bits_sampler *sampler); /* NULL is allowed */
 
 /* A tensor's e = g + r in this step; tensors come in ascending order.  One after the other is
  * measured, 2^15 elements a step together: the squared errors of whole buckets of it at every width
- * and size, on average over the draws of rounding (weir_qsgd_mean_errors), scaled up to the tensor. */
+ * and size, on average over the draws of rounding (weir_qsgd_mean_errors), scaled up to the
+ * tensor. */
 void weir_bits_fed(weir_bits_sampler *sampler, size_t tensor, const float *e, size_t n);
 /* The same in two parts, for an e that is a device's: is the tensor measured in this step, and what
  * is to be seen of it?  And then what was seen; several tensors may be asked for first.  All of a
@@ -115,9 +116,9 @@ typedef struct weir_bits_assigned {
 weir_status weir_bits_assign(const weir_bits_stats *stats, const weir_bits_options *options,
                              weir_bits_assigned *assigned);
 
-/* Its buckets: runs of neighbours of one width and one bucket of elements; full precision by `dense`, a plan without
- * compression, the others by an all-gather. table has room for a bucket a tensor.  Returns how
- * many. */
+/* Its buckets: runs of neighbours of one width and one bucket of elements; full precision by
+ * `dense`, a plan without compression, the others by an all-gather. table has room for a bucket a
+ * tensor.  Returns how many. */
 size_t weir_bits_table(const weir_bits_stats *stats, const size_t *choice, const weir_plan *dense,
                        weir_plan_bucket *table);
 /* Each bucket by what takes links less time: the cheapest algorithm, and quantized ones by an

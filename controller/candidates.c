@@ -27,8 +27,8 @@ bool weir_one_selects(uint32_t codec) {
   return weir_codecs[codec]->shared_indices && weir_codecs[codec]->draw == NULL;
 }
 
-/* Between the ranks that are known it grows with the rank but for tensors that change over from being sent
- * whole. */
+/* Between the ranks that are known it grows with the rank but for tensors that change over from
+ * being sent whole. */
 size_t weir_plan_kept(const double *low_rank, const weir_plan *plan, uint64_t elements) {
   if (!weir_codecs[plan->codec]->low_rank || !(low_rank[0] > 0.0))
     return weir_cost_kept(plan, elements);

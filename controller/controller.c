@@ -124,7 +124,8 @@ bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
   return true;
 }
 
-/* *plan is what the policy's text names; it becomes what the row has for hosts, where that applies. */
+/* *plan is what the policy's text names; it becomes what the row has for hosts, where that
+ * applies. */
 static weir_status start_on_hosts(const weir_policy *policy, const weir_beginning *with,
                                   weir_plan *plan) {
   uint32_t risk = WEIR_RISK_MEASURED;
@@ -449,11 +450,11 @@ static void most_nonzero(const weir_header *headers, int ranks, weir_observation
   seen->runs = fmin(runs, 1.0);
 }
 
-/* What the headers tell of the step before.  The rank that arrives last waits for the wire alone: the
- * least comm_s is the collective's own time, the rest is waiting for slower ranks.  On processors
- * that ranks share, who computes long and who waits long varies from step to step, and their sum
- * hardly does: so it is told too.  Where one rank selects for all, the others wait for it: what
- * compressing costs is then that rank's. */
+/* What the headers tell of the step before.  The rank that arrives last waits for the wire alone:
+ * the least comm_s is the collective's own time, the rest is waiting for slower ranks.  On
+ * processors that ranks share, who computes long and who waits long varies from step to step, and
+ * their sum hardly does: so it is told too.  Where one rank selects for all, the others wait for
+ * it: what compressing costs is then that rank's. */
 static void hear(const weir_controller *c, const weir_header *headers, int ranks,
                  weir_observation *seen) {
   if (!c->has_last) return;

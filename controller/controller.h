@@ -74,7 +74,8 @@ typedef struct weir_beginning {
   const char *risk; /* as in weir_options */
   bool devices;     /* gradients of some rank are on a device */
 } weir_beginning;
-/* The plan that a session starts with under a policy.  NULL: the one that a session of one rank does. */
+/* The plan that a session starts with under a policy.  NULL: the one that a session of one rank
+ * does. */
 weir_status weir_policy_first_plan(const char *policy, const weir_beginning *with, weir_plan *plan);
 /* The i-th of the plans that a policy goes through whatever they cost and that take most memory;
  * false: there are no more. */
@@ -99,8 +100,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
 void weir_controller_free(weir_controller *controller);
 
 /* What has been learnt and decided until now, for another process to go on from: *data is the
- * caller's to free.  Between steps, by the thread that observes; a decision under way is waited for.
- * WEIR_E_STATE: it takes too long, nothing was saved. */
+ * caller's to free.  Between steps, by the thread that observes; a decision under way is waited
+ * for.  WEIR_E_STATE: it takes too long, nothing was saved. */
 weir_status weir_controller_save(weir_controller *controller, void **data, size_t *bytes);
 /* Could weir_controller_create take it, over so many tensors?  WEIR_E_PARSE: it is damaged.  *ours
  * false: it is of a version with other arms, codecs or figures, and not to be given to it. */

@@ -72,8 +72,8 @@ const weir_arm *weir_arm_at(size_t a); /* the library's, below WEIR_ARMS */
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan);
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
 size_t weir_arm_of(const weir_plan *plan);
-/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 8 of minifloat, or 8 and 4 of qsgd, all
- * with error feedback? */
+/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 8 of minifloat, or 8 and 4 of
+ * qsgd, all with error feedback? */
 bool weir_plan_safe(const weir_plan *plan);
 struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */
@@ -124,22 +124,22 @@ typedef struct weir_decision_input {
    * more: only a plan that sends every element brings it back. */
   uint32_t withheld;
   uint32_t open; /* not 0: the policy's plan names no algorithm: the cheapest goes */
-  double
-      memory_limit;  /* bytes a plan and its room on a device may take (engine/memory.h); 0: any */
-  uint64_t rooms;    /* WEIR_ROOMS_* */
-  double room_bytes; /* that rooms take as yet */
+  /* Bytes that a plan and its room on a device may take (engine/memory.h); 0: any. */
+  double memory_limit;
+  uint64_t rooms;                    /* WEIR_ROOMS_* */
+  double room_bytes;                 /* that rooms take as yet */
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
   double goodput; /* of it, what messages get, where packets are lost; 0: as much as the link has */
   double deviation; /* of messages' times, s for the root of a byte */
-  weir_link
-      processors; /* weir_calibrate_processors: 0 is unknown, and inside of machines no time */
-  double compute; /* s a step, of the slowest rank */
-  double gain;    /* smoothed gain of the plan in force; negative: not known */
-  double curve[WEIR_CURVE_POINTS];      /* gain of exact top-k at curve_cr[], mean over ranks */
-  double curve_cr[WEIR_CURVE_POINTS];   /* descending */
-  double overlap;                       /* see weir_shared_gain */
-  double overhead[WEIR_ARMS];           /* s of communication beyond the model */
+  /* weir_calibrate_processors: 0 is unknown, and inside of machines no time. */
+  weir_link processors;
+  double compute;                     /* s a step, of the slowest rank */
+  double gain;                        /* smoothed gain of the plan in force; negative: not known */
+  double curve[WEIR_CURVE_POINTS];    /* gain of exact top-k at curve_cr[], mean over ranks */
+  double curve_cr[WEIR_CURVE_POINTS]; /* descending */
+  double overlap;                     /* see weir_shared_gain */
+  double overhead[WEIR_ARMS];         /* s of communication beyond the model */
   double overhead_latencies[WEIR_ARMS]; /* of the exchanges it was seen in; 0: unknown */
   double compress[WEIR_CODEC_COUNT];    /* measured / modelled compression time */
   weir_plan current;                    /* in force (or already directed) */
@@ -240,12 +240,12 @@ double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const doubl
  * links inside of machines, as calibrated.  And the same of an input, whose messages may differ. */
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth);
 weir_link weir_input_link(const weir_decision_input *input);
-/* What a plan keeps of so many elements (weir_cost_kept), and powersgd of matrices as they are, where
- * low_rank tells of them. */
+/* What a plan keeps of so many elements (weir_cost_kept), and powersgd of matrices as they are,
+ * where low_rank tells of them. */
 size_t weir_plan_kept(const double *low_rank, const weir_plan *plan, uint64_t elements);
 /* An arm's overhead, seen where an exchange had so many latencies, where it has those of *terms and
- * is modelled as so many seconds: as with buckets (fuse.h), of what is too much the latencies' share
- * grows with them, as with pieces.  latencies 0: unknown, as it is. */
+ * is modelled as so many seconds: as with buckets (fuse.h), of what is too much the latencies'
+ * share grows with them, as with pieces.  latencies 0: unknown, as it is. */
 double weir_overhead_at(double overhead, double latencies, const weir_cost_terms *terms,
                         const weir_link *link, double modelled);
 /* That of the input's arm. */
@@ -264,7 +264,8 @@ void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
 double weir_step_seconds(const weir_decision_input *input, const weir_candidate *candidate);
 /* A ring or tree of fp32 values as NCCL's, where NCCL can be told; other plans as they are. */
 weir_plan weir_plan_told(const weir_decision_input *input, const weir_plan *plan);
-/* An arm's plan in this group, at the ratio of that logarithm where the arm has not one of its own. */
+/* An arm's plan in this group, at the ratio of that logarithm where the arm has not one of its
+ * own. */
 weir_plan weir_arm_plan(const weir_decision_input *input, const weir_arm *arm, double log_cr);
 /* The ratio with the most progress per second for one arm: a scan of log cr, then
  * golden section. */

@@ -16,7 +16,8 @@ static bool parse_size(const char *item, uint64_t *size) {
   return *size > 0 && errno == 0 && *end == '\0';
 }
 
-/* Copies the item that *filter begins with and steps behind it; false: there is none, or no room. */
+/* Copies the item that *filter begins with and steps behind it; false: there is none, or no
+ * room. */
 static bool next_item(const char **filter, char item[WEIR_FILTER_MAX]) {
   if (*filter == NULL) return false;
   const size_t length = strcspn(*filter, ",");

@@ -1,9 +1,9 @@
-/* Which tensors stay in full precision whatever the policy: fp32, summed, in one bucket of their own.
- * The session hands them to the engine behind all others (session/order.c), and the engine runs no
- * plan on them (engine/full.c).
+/* Which tensors stay in full precision whatever the policy: fp32, summed, in one bucket of their
+ * own. The session hands them to the engine behind all others (session/order.c), and the engine
+ * runs no plan on them (engine/full.c).
  *
- * A filter is items separated by commas, "" for none: a shell's pattern of names ("*bias", "ln_?.*",
- * fnmatch(3)), in any case of letters, or "<N", tensors of fewer than N elements. */
+ * A filter is items separated by commas, "" for none: a shell's pattern of names ("*bias",
+ * "ln_?.*", fnmatch(3)), in any case of letters, or "<N", tensors of fewer than N elements. */
 #ifndef WEIR_CONTROLLER_FILTER_H
 #define WEIR_CONTROLLER_FILTER_H
 

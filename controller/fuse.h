@@ -22,8 +22,8 @@ typedef struct weir_bucket_costs {
  * cheapest for it; or it is sent whole, as bf16: the gain is never less than decided.  Of an arm's
  * overhead each_s is paid by every bucket, the rest in proportion to bytes; while each_s is not
  * known, the overhead is divided as the modelled time is, between latency and bytes.  gap_s: per
- * tensor of the layout, as in planner/profile.h.  table has room for a bucket a tensor.  Buckets must
- * promise `least` (a share of the backward pass and all that follows).  WEIR_E_NOMEM. */
+ * tensor of the layout, as in planner/profile.h.  table has room for a bucket a tensor.  Buckets
+ * must promise `least` (a share of the backward pass and all that follows).  WEIR_E_NOMEM. */
 weir_status weir_fuse(const weir_decision_input *in, const weir_plan *plan,
                       const weir_layout *layout, const double *gap_s,
                       const weir_bucket_costs *costs, double least, weir_plan_bucket *table,

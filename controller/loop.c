@@ -138,8 +138,8 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
 }
 
 /* Buckets for the plan decided.  One that stays is divided anew only when the network has changed,
- * or when it has no buckets yet: what its buckets cost now is known by measuring them alone.  It loses them
- * where they have failed. */
+ * or when it has no buckets yet: what its buckets cost now is known by measuring them alone.  It
+ * loses them where they have failed. */
 static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_decision *decision) {
   const bool changed = in->trigger == WEIR_TRIGGER_LATENCY || in->trigger == WEIR_TRIGGER_BANDWIDTH;
   weir_plan plan = decision->choice.plan;

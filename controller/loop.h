@@ -63,13 +63,12 @@ typedef struct weir_policy {
       const char *text); /* of what may follow its name, "" or ":..."; NULL: nothing */
   void (*complete)(const char *text, weir_plan *plan); /* a plan below, by that; NULL: as it is */
   const char *first; /* the plan a session starts with; NULL: the one named */
-  const char
-      *first_on_hosts; /* the same where several ranks have all gradients in host memory, unless at
-                                 risk bold; NULL: `first` */
+  /* The same where several ranks have all gradients in host memory, unless at risk bold; NULL:
+   * `first`. */
+  const char *first_on_hosts;
   const char *heaviest[2]; /* of the plans that it goes through whatever they cost; or NULL */
   bool curve;              /* wants the gain curve */
-  bool
-      without_feedback; /* can do without error feedback: its plans are the user's, or none needs it */
+  bool without_feedback;   /* can do without it: its plans are the user's, or none needs it */
   /* After every observed step: decide, and direct the ranks if need be. */
   weir_status (*consider)(weir_loop *loop, const weir_observation *seen);
 } weir_policy;
@@ -227,7 +226,8 @@ weir_status weir_loop_begin_stage(weir_loop *loop, const weir_observation *seen,
 void weir_policy_warm_start(weir_loop *loop, uint64_t step);
 /* Trigger of a network that has moved since the last decision, else WEIR_TRIGGER_NONE. */
 uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now);
-/* Does a plan in force that sends what gradients have touched send far more than when it was chosen? */
+/* Does a plan in force that sends what gradients have touched send far more than when it was
+ * chosen? */
 bool weir_loop_denser(const weir_loop *loop);
 /* Paired trials (rounds.c).  Before anything else is considered: *busy says that a round goes on,
  * or that it has decided.  And after it: may one begin? */

@@ -130,8 +130,8 @@ static void run_trials(weir_loop *loop, const weir_observation *seen) {
 }
 
 /* STAR or VAR, by the test performance with each (section 5): the lower mean loss over the trials
- * that both ran, from the same state over the same batches.  STAR where it cannot be told, which the
- * paper found usually better on clusters of small to medium size. */
+ * that both ran, from the same state over the same batches.  STAR where it cannot be told, which
+ * the paper found usually better on clusters of small to medium size. */
 static void choose_shared(weir_loop *loop) {
   int pairs = 0, unpaired = 0;
   double star = 0.0, var = 0.0;

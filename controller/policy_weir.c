@@ -25,8 +25,8 @@ static bool gain_moved(const weir_loop *loop) {
   return fabs(now - before) >= weir_model.change * before;
 }
 
-/* Exchanges that take another time than predicted may mean another network: that comes first, and so
- * does a probe whose answer is due. */
+/* Exchanges that take another time than predicted may mean another network: that comes first, and
+ * so does a probe whose answer is due. */
 static bool in_doubt(const weir_loop *loop) {
   return loop->probe.pending || (loop->learnt.departures > 0 && loop->learnt.absorb == 0);
 }
@@ -60,8 +60,8 @@ static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
   return false;
 }
 
-/* Do buckets take clearly longer than the gradient undivided would, by what was foretold?  Every one wakes
- * threads, for which there may be no processor. */
+/* Do buckets take clearly longer than the gradient undivided would, by what was foretold?  Every
+ * one wakes threads, for which there may be no processor. */
 static bool division_failed(const weir_loop *loop) {
   const weir_learnt *l = &loop->learnt;
   return loop->current.buckets > 0 && !loop->fuse_failed && l->heard_id == loop->current.id &&

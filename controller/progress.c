@@ -103,8 +103,9 @@ bool weir_round_comparable(const double *arm, const double *reference, size_t st
   return fabs(arm[0] - reference[0]) <= 2e-4 * fabs(reference[0]);
 }
 
-/* Trainings that went back to the same state part slowly, unless one of them loses its way.  Of batches
- * that are not the same, d would leap by twice the losses' deviation from one to the next. */
+/* Trainings that went back to the same state part slowly, unless one of them loses its way.  Of
+ * batches that are not the same, d would leap by twice the losses' deviation from one to the
+ * next. */
 bool weir_round_leaps(const double *arm, const double *reference, const weir_slope *slope) {
   enum { FIRST = 6 };
   const double most = slope->scatter * slope->scatter + 9.0 * slope->per_step * slope->per_step;

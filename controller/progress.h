@@ -2,18 +2,18 @@
  *
  * From the same state and over the same batches an arm and a reference that keeps the loss take K
  * steps each.  d[k], the arm's loss less the reference's on batch k, is 0 at first, and where the
- * arm makes a share p of the reference's progress it grows by (1 - p) g a step, g being the slope at
- * which the loss falls.  At first it does something else: an arm that sends much of a gradient late
- * falls behind once, by what it holds back, and an optimizer with a second moment needs as many
- * steps as that remembers before it answers to coarser gradients.  So how much further behind than
- * in the second quarter the arm is in each third of the second half is a sample of p.
+ * arm makes a share p of the reference's progress it grows by (1 - p) g a step, g being the slope
+ * at which the loss falls.  At first it does something else: an arm that sends much of a gradient
+ * late falls behind once, by what it holds back, and an optimizer with a second moment needs as
+ * many steps as that remembers before it answers to coarser gradients.  So how much further behind
+ * than in the second quarter the arm is in each third of the second half is a sample of p.
  *
- * What can be told sooner depends on the optimizer's update rule.  Where a step is proportional to the
- * gradient or to its running mean (SGD, momentum), the weights stay within what error feedback holds
- * back of those that uncompressed gradients would have made (Karimireddy et al. 2019, "Error Feedback
- * Fixes SignSGD", section 4): p is 1 in the long run, and what is to be seen is whether that distance
- * is small here.  A sample is then 1 less d as a share of the loss, in fewer steps.  An optimizer that
- * divides by a second moment gives no such promise.
+ * What can be told sooner depends on the optimizer's update rule.  Where a step is proportional to
+ * the gradient or to its running mean (SGD, momentum), the weights stay within what error feedback
+ * holds back of those that uncompressed gradients would have made (Karimireddy et al. 2019, "Error
+ * Feedback Fixes SignSGD", section 4): p is 1 in the long run, and what is to be seen is whether
+ * that distance is small here.  A sample is then 1 less d as a share of the loss, in fewer steps.
+ * An optimizer that divides by a second moment gives no such promise.
  * docs/internals/progress.md has the statistics, and where they fail. */
 #ifndef WEIR_CONTROLLER_PROGRESS_H
 #define WEIR_CONTROLLER_PROGRESS_H
@@ -45,8 +45,8 @@ typedef struct weir_belief {
   double progress, error;
 } weir_belief;
 
-/* How an arm is tried: it follows from the update rule and, under SGD, from how long it takes until what
- * the arm holds back has built up. */
+/* How an arm is tried: it follows from the update rule and, under SGD, from how long it takes until
+ * what the arm holds back has built up. */
 typedef struct weir_round_form {
   size_t steps;                  /* K, a multiple of 12 */
   size_t losses;                 /* that must be known before the first round */
@@ -90,15 +90,17 @@ typedef struct weir_evidence {
   double sample[WEIR_SAMPLES_MAX]; /* of p; the newest when there are more */
 } weir_evidence;
 
-/* Are these both losses of `steps` steps from the same state?  Not when the first ones differ by more
- * than 2 parts in 10000, as the trainer did not come back then, or a reference's is not finite. */
+/* Are these both losses of `steps` steps from the same state?  Not when the first ones differ by
+ * more than 2 parts in 10000, as the trainer did not come back then, or a reference's is not
+ * finite. */
 bool weir_round_comparable(const double *arm, const double *reference, size_t steps);
-/* Does their difference leap from one batch to the next as losses of different ones do?  Then one of
- * them loses its way at once, or the trainer did come back with its weights, and not with all else. */
+/* Does their difference leap from one batch to the next as losses of different ones do?  Then one
+ * of them loses its way at once, or the trainer did come back with its weights, and not with all
+ * else. */
 bool weir_round_leaps(const double *arm, const double *reference, const weir_slope *slope);
 
-/* Adds the samples of a round of the form that can be compared, in which losses of the arm that are not
- * finite count as infinite; false: they would be of p, and the loss does not fall. */
+/* Adds the samples of a round of the form that can be compared, in which losses of the arm that are
+ * not finite count as infinite; false: they would be of p, and the loss does not fall. */
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
                     const weir_round_form *form, const weir_slope *slope);
 

@@ -1,9 +1,9 @@
 /* Which arm is tried when, and what comes of it: paired trials of policy weir.
  *
- * A round takes 192 steps of an arm, or 36 under SGD, from a checkpoint, goes back, and the
- * plan in force takes the same batches: its steps count, so that a round costs the arm's steps alone.  A
- * header's loss is that of its own step, and a directive is in force two steps after the observation
- * it answers. */
+ * A round takes 192 steps of an arm, or 36 under SGD, from a checkpoint, goes back, and the plan in
+ * force takes the same batches: its steps count, so that a round costs the arm's steps alone.  A
+ * header's loss is that of its own step, and a directive is in force two steps after the
+ * observation it answers. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,8 +27,9 @@ static const uint64_t follow_steps = 32;
 static const uint64_t last_least = 48, last_share = 20;
 /* Where it is not known which steps are the last, a method may be behind by so much of the loss. */
 static const double most_debt = 0.01;
-/* Where its length is not known, a training is taken to be no shorter than this: else a method that is
- * fast enough to pay for its trial within a few steps would wait until a training is half over. */
+/* Where its length is not known, a training is taken to be no shorter than this: else a method that
+ * is fast enough to pay for its trial within a few steps would wait until a training is half
+ * over. */
 static const uint64_t shortest = 1000;
 /* And where it is known, by so much: what is further behind has left the way. */
 static const double most_debt_ever = 0.25;
@@ -87,7 +88,8 @@ static bool falls_over(const weir_rounds *r, size_t from_end, size_t count) {
   return weir_slope_clear(&slope);
 }
 
-/* Over the later half of the training, and no more than the newest losses: it was steeper before. */
+/* Over the later half of the training, and no more than the newest losses: it was steeper
+ * before. */
 static size_t later_half(const weir_rounds *r) {
   return r->told / 2 < r->losses ? (size_t)(r->told / 2) : r->losses;
 }
@@ -98,10 +100,11 @@ static weir_slope slope_now(const weir_rounds *r) {
 }
 
 /* A model may first have to leave a plateau, and rounding to 8 or 4 bits keeps it there for long
- * now and then (docs/reference/performance.md, "What a policy does to a training"): a grid's draws are
- * noise to elements that are far smaller than the others of their bucket, and Adam makes as much of it as of
- * gradients.  So 8 and 4 bits on grids wait until the loss is half of what it began with, or falls and goes on falling, and where that is not
- * seen for longer.  Under SGD they need not: the plateaus were AdamW's. */
+ * now and then (docs/reference/performance.md, "What a policy does to a training"): a grid's draws
+ * are noise to elements that are far smaller than the others of their bucket, and Adam makes as
+ * much of it as of gradients.  So 8 and 4 bits on grids wait until the loss is half of what it
+ * began with, or falls and goes on falling, and where that is not seen for longer.  Under SGD they
+ * need not: the plateaus were AdamW's. */
 static bool has_settled(const weir_rounds *r, uint64_t step) {
   if (r->rule == WEIR_RULE_SGD) return true;
   if (step >= (r->told == 0 ? settled_unseen : settled_flat)) return true;
@@ -114,8 +117,9 @@ static bool has_settled(const weir_rounds *r, uint64_t step) {
          falls_over(r, WEIR_LOSSES / 4, WEIR_LOSSES / 4);
 }
 
-/* Plans of what gradients touch leave alone what a method has held back of other elements, so they wait for a
- * step that sends every element.  A decision is due as soon as the plan of that step may be left. */
+/* Plans of what gradients touch leave alone what a method has held back of other elements, so they
+ * wait for a step that sends every element.  A decision is due as soon as the plan of that step may
+ * be left. */
 static void keep_withheld(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   const uint64_t soon = weir_model.period - weir_model.dwell;
@@ -167,8 +171,8 @@ static uint64_t left_for_methods(const weir_rounds *r, uint64_t step) {
   return r->steps > step + last ? r->steps - step - last : 0;
 }
 
-/* Of all of the training's time, as far as its length is known, the rest taken by the faster of both
- * plans: it may be the one in force then. */
+/* Of all of the training's time, as far as its length is known, the rest taken by the faster of
+ * both plans: it may be the one in force then. */
 static bool affordable(const weir_loop *loop, uint64_t step, const weir_round_form *form,
                        double step_s) {
   const weir_rounds *r = &loop->rounds;
@@ -211,10 +215,10 @@ static double holds_likely(const weir_round_form *form, const weir_plan *plan) {
               form->holds_lagging - form->holds_debt * weir_method_arm(weir_method_of(plan))->debt);
 }
 
-/* Seconds of the training that trying saves, as far as can be told before: by the share of such arms
- * that are expected to hold, and the steps that they are in force then.  Where most are, less those
- * it takes; else for a second that it takes, as several can be tried.  0 where it would not save
- * clearly more than it takes. */
+/* Seconds of the training that trying saves, as far as can be told before: by the share of such
+ * arms that are expected to hold, and the steps that they are in force then.  Where most are, less
+ * those it takes; else for a second that it takes, as several can be tried.  0 where it would not
+ * save clearly more than it takes. */
 static double worth_trying(const weir_loop *loop, uint64_t step, const weir_plan *plan,
                            double now_s, double step_s) {
   static const double repaid_least = 2.0;
@@ -395,8 +399,8 @@ static void doubt_rule(weir_rounds *r) {
   for (size_t m = 0; m < WEIR_METHODS; m++) r->record[m].evidence.count = 0;
 }
 
-/* Has the loss fallen too little since it was last asked for, or risen?  Asked once the promise is far
- * above what batches make of means.  Where there is doubt, the arm has to show itself again. */
+/* Has the loss fallen too little since it was last asked for, or risen?  Asked once the promise is
+ * far above what batches make of means.  Where there is doubt, the arm has to show itself again. */
 static bool behind(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   const size_t method = weir_method_of(&loop->current);
@@ -442,8 +446,8 @@ static void distrust_all(weir_rounds *r, uint64_t step) {
 
 typedef enum reason { FELL_BEHIND, GREW_OLD, LAST_STEPS } reason;
 
-/* Back to the fastest safe plan.  What only grew old is tried again as soon as the budget allows it:
- * what was known of it does not count any more. */
+/* Back to the fastest safe plan.  What only grew old is tried again as soon as the budget allows
+ * it: what was known of it does not count any more. */
 static weir_status give_up(weir_loop *loop, const weir_observation *seen, reason why) {
   static const char *const words[] = {
       [FELL_BEHIND] = "under %s the loss has fallen less than its trial promised",
@@ -498,8 +502,9 @@ static weir_status back(weir_loop *loop, const weir_observation *seen) {
   return r->paired == form_of(r)->steps ? judge(loop, seen) : WEIR_OK;
 }
 
-/* Has the network moved so that another plan that may be chosen is clearly faster than the one in force?  Else the
- * round goes on, whatever time its steps take now: the losses compared do not depend on it. */
+/* Has the network moved so that another plan that may be chosen is clearly faster than the one in
+ * force?  Else the round goes on, whatever time its steps take now: the losses compared do not
+ * depend on it. */
 static bool overtaken(const weir_loop *loop, const weir_observation *seen) {
   const uint32_t trigger = weir_loop_network_trigger(loop, &seen->network);
   if (trigger == WEIR_TRIGGER_NONE) return false;

@@ -1,7 +1,7 @@
 /* The controller's knowledge as bytes, little-endian: a version, a digest of what the values are
  * about (arms, codecs, the structs they are kept in), what is known of codecs, then of everything
- * else.  A function a struct, which writes or reads it, so that both are the same list; what is read
- * is checked against what the controller could have written.
+ * else.  A function a struct, which writes or reads it, so that both are the same list; what is
+ * read is checked against what the controller could have written.
  *
  * Not kept: the network itself, which is measured at every start and compared with what the last
  * decision knew of it; a round of trials that is under way, which begins again; and what the

@@ -26,9 +26,9 @@ typedef struct weir_saved_parts {
 /* Write all that is known; changes none of it. */
 void weir_saved_write(weir_saved *saved, weir_saved_parts *parts);
 
-/* Read what weir_saved_write wrote: what it knows of codecs, and with `alike` (the same policy, ranks
- * and tensors) everything, into parts that are as at their start.  WEIR_E_PARSE: it is damaged, and the
- * parts are not to be used.  Only of what weir_saved_ours. */
+/* Read what weir_saved_write wrote: what it knows of codecs, and with `alike` (the same policy,
+ * ranks and tensors) everything, into parts that are as at their start.  WEIR_E_PARSE: it is
+ * damaged, and the parts are not to be used.  Only of what weir_saved_ours. */
 weir_status weir_saved_read(const void *data, size_t bytes, bool alike, weir_saved_parts *parts);
 /* Is it of this version, and of a library with these arms and codecs? */
 bool weir_saved_ours(const void *data, size_t bytes);

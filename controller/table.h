@@ -32,8 +32,8 @@ typedef struct weir_table_text {
   double number;
   weir_plan plan;   /* of every bucket; a file's is that of the first steps; of turns the first's */
   const char *path; /* borrowed from the text; of turns: what they are */
-  /* Set by whoever builds: tensors at the layout's end that buckets are not for.  They make the last
-   * one of every table, which the engine replaces by its own. */
+  /* Set by whoever builds: tensors at the layout's end that buckets are not for.  They make the
+   * last one of every table, which the engine replaces by its own. */
   size_t full;
   bool turn; /* it is one of several, whose files hold no filter */
 } weir_table_text;

@@ -9,8 +9,9 @@
 
 #include "engine/state.h"
 
-/* An element's part of the digest, which is their sum modulo 2^32, in whatever order.  An odd factor
- * can be undone, so that no change of one element alone goes unseen; others do in one of 2^32. */
+/* An element's part of the digest, which is their sum modulo 2^32, in whatever order.  An odd
+ * factor can be undone, so that no change of one element alone goes unseen; others do in one of
+ * 2^32. */
 static inline uint32_t weir_average_term(float x, size_t place) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);

@@ -21,8 +21,8 @@ struct weir_on_device {
                                 rounding loses of them; NULL until a plan needs them */
   unsigned char *bins; /* page-locked, a histogram a bucket; NULL without a gain curve */
   size_t bins_groups;
-  /* What hooks->sample has asked for in this step, in the order of tensors; page-locked, NULL without
-   * that hook. */
+  /* What hooks->sample has asked for in this step, in the order of tensors; page-locked, NULL
+   * without that hook. */
   weir_device_sample *samples;
   float *seen;
   size_t *sampled; /* tensors */

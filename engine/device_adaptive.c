@@ -1,5 +1,5 @@
-/* What optimizers do to weights and moments on a device (session/scales.c, session/divided.c): on the
- * caller's stream, behind what has made them. */
+/* What optimizers do to weights and moments on a device (session/scales.c, session/divided.c): on
+ * the caller's stream, behind what has made them. */
 #include <string.h>
 
 #include "base/base.h"

@@ -41,7 +41,8 @@ static bool lists(const weir_bucket *bucket) {
          (bucket->codec->by_variance || weir_shared_root(bucket) == bucket->engine->rank);
 }
 
-/* A gathered message has its place among those of all ranks, or like a list in a room on the device. */
+/* A gathered message has its place among those of all ranks, or like a list in a room on the
+ * device. */
 static unsigned char *message_of(const weir_bucket *bucket) {
   const int rank = bucket->engine->rank;
   const bool gathers = bucket->scheme == WEIR_SCHEME_GATHER;
@@ -67,8 +68,8 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
   return status_of(bucket, on->ops->compress(on->device, bucket->number, &task));
 }
 
-/* What a rank sends whose e is not finite: the message of zeros, as the host's, or where messages stay
- * on devices none.  The step will not count. */
+/* What a rank sends whose e is not finite: the message of zeros, as the host's, or where messages
+ * stay on devices none.  The step will not count. */
 static weir_status send_zeros(weir_bucket *bucket) {
   weir_engine *engine = bucket->engine;
   const size_t rank = (size_t)engine->rank;

@@ -9,7 +9,8 @@ typedef struct run {
   unsigned type;
 } run;
 
-/* The next tensors of one type from *t on that follow one another in memory; n 0: there are none. */
+/* The next tensors of one type from *t on that follow one another in memory; n 0: there are
+ * none. */
 static run next_run(const weir_engine *engine, void *const *g, const uint32_t *place, size_t *t) {
   const size_t *offset = engine->layout.offset;
   run r = {NULL, 0, WEIR_FP32};

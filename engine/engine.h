@@ -1,7 +1,7 @@
 /* The data way: gradient in -> error feedback + codec -> collective -> decode-add -> averaged
  * gradient out.  The engine executes the current plan, an immutable value, and nothing else decides
- * here: a directive from rank 0 arrives with the headers of one step and takes effect at the begin of
- * the next, on all ranks alike. */
+ * here: a directive from rank 0 arrives with the headers of one step and takes effect at the begin
+ * of the next, on all ranks alike. */
 #ifndef WEIR_ENGINE_H
 #define WEIR_ENGINE_H
 
@@ -100,8 +100,8 @@ typedef struct weir_engine_hooks {
    * thread, in their order.  Not told where e is not finite.  NULL: nobody wants to know. */
   void (*fed)(void *user, size_t tensor, const float *e, size_t n);
   /* The same where e is a device's: which runs of it are to be seen in this step, if any; and then,
-   * before this rank's header, what they hold, unless e is not finite.  Together at most sample_room
-   * floats a step.  NULL: nobody wants to know. */
+   * before this rank's header, what they hold, unless e is not finite.  Together at most
+   * sample_room floats a step.  NULL: nobody wants to know. */
   bool (*sample)(void *user, size_t tensor, size_t n, weir_runs *runs);
   void (*seen)(void *user, size_t tensor, size_t n, const weir_runs *runs, const float *sample);
   size_t sample_room;
@@ -128,9 +128,8 @@ typedef struct weir_engine_config {
   size_t full;     /* of the layout's tensors, so many at its end are summed in fp32 and no plan
                          is run on them (full.c) */
   double momentum; /* of momentum correction, in [0, 1); 0: none */
-  double
-      memory_limit; /* bytes that the first plan and its room may take beyond the caller's (memory.h);
-                       0: any */
+  /* Bytes that the first plan and its room may take beyond the caller's (memory.h); 0: any. */
+  double memory_limit;
   weir_plan first_plan;
   const weir_plan_bucket *first_buckets; /* its table, NULL without buckets; copied */
   weir_engine_hooks hooks;
@@ -138,7 +137,8 @@ typedef struct weir_engine_config {
   void *virtual_user;
   unsigned codec_threads; /* that share the long passes of compressing; 0 as 1 */
   /* Steps on a device (kernels/device.h); NULL: in host memory.  stream and timeout_s as its
-   * create's.  devices: some rank of the group has one, and all refuse a codec that does not run there. */
+   * create's.  devices: some rank of the group has one, and all refuse a codec that does not run
+   * there. */
   const struct weir_device_ops *device_ops;
   int device;
   void *stream;
@@ -149,9 +149,9 @@ typedef struct weir_engine_config {
   int most_ranks; /* that the group may have once others join: memory_limit is for as many; or 0 */
   bool counts; /* headers tell of nonzero elements: in every step while gradients have few, in host
                   memory, without momentum */
-  bool
-      without_feedback; /* no error feedback: what a plan does not send is lost.  Plans of codecs that
-                   are not unbiased are refused */
+  /* No error feedback: what a plan does not send is lost.  Plans of codecs that are not unbiased
+   * are refused. */
+  bool without_feedback;
   bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */
   struct weir_scope *scope; /* of the session, for the engine's threads (base/scope.h); or NULL */
@@ -205,8 +205,8 @@ bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s);
 size_t weir_engine_times(const weir_engine *engine, weir_bucket_times *times, size_t capacity,
                          size_t *count);
 /* What was measured in the step that ended last: when its backward pass began, the gaps of all
- * tensors, and its buckets' times, at most capacity.  Tells how many buckets there are; 0: it was not
- * measured, or failed. */
+ * tensors, and its buckets' times, at most capacity.  Tells how many buckets there are; 0: it was
+ * not measured, or failed. */
 size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, double *gap_s,
                              weir_bucket_times *times, size_t capacity);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
@@ -226,14 +226,14 @@ typedef struct weir_standing {
 } weir_standing;
 /* Give up the step and the trial under way. */
 void weir_engine_stand(weir_engine *engine, weir_standing *standing);
-/* Go on in a group of the survivors, under this plan, which has no buckets; all: the standings of its
- * ranks.  A step that some of them have completed counts for all: for a rank that *missed* it, the
- * residual becomes what it would have been, and registered memory and powersgd's columns come from
- * *leader, a rank that has all steps.  When it fails because another rank was lost meanwhile, this
- * rank has the step either wholly or not at all, and the call is repeated with the next group;
+/* Go on in a group of the survivors, under this plan, which has no buckets; all: the standings of
+ * its ranks.  A step that some of them have completed counts for all: for a rank that *missed* it,
+ * the residual becomes what it would have been, and registered memory and powersgd's columns come
+ * from *leader, a rank that has all steps.  When it fails because another rank was lost meanwhile,
+ * this rank has the step either wholly or not at all, and the call is repeated with the next group;
  * *missed then tells of both.  A rank that has just joined misses all, and keeps nothing back.
  * Collective.  want_curve: as in the hooks, for the rank's new number.
- */
+ * / */
 weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, const weir_standing *all,
                                 const weir_plan *first, bool (*want_curve)(void *), int *leader,
                                 bool *missed);
@@ -254,8 +254,8 @@ typedef struct weir_engine_memory {
   double gain;                   /* of the last step, which the next one's header tells */
 } weir_engine_memory;
 /* The engine's own memory, between steps, with room for columns of so many ranks: to be read, or to
- * be filled in before the first step.  Of an engine on a device residual and velocity are copies on the
- * host, which the next such call makes anew. */
+ * be filled in before the first step.  Of an engine on a device residual and velocity are copies on
+ * the host, which the next such call makes anew. */
 weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engine_memory *memory);
 /* It has been filled in: take counters and `zero`, and memory->plan with what is pending.  A plan
  * that this group cannot run, or that does not keep to the limit, is not taken, on all ranks alike,

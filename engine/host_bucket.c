@@ -190,9 +190,9 @@ weir_status weir_host_settle(weir_bucket *bucket, const float *value) {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* One pass over memory, which digests as well; the first of the n stands at `place` of the gradient.
- * An exponent of all ones, which numbers that are not finite have, becomes the sign when one is
- * added to it. */
+/* One pass over memory, which digests as well; the first of the n stands at `place` of the
+ * gradient. An exponent of all ones, which numbers that are not finite have, becomes the sign when
+ * one is added to it. */
 static bool scale_to(float *restrict to, const float *restrict sum, size_t n, float share,
                      size_t place, uint32_t *average) {
   uint32_t carry = 0, digest = 0;

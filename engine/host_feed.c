@@ -34,8 +34,8 @@ typedef struct feed {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* A block of g as floats: where it is, or widened into `room`, which is still in the first cache when
- * it is read. */
+/* A block of g as floats: where it is, or widened into `room`, which is still in the first cache
+ * when it is read. */
 static const float *floats_of(const feed *f, size_t at, size_t count, float *room) {
   if (f->type == WEIR_FP32) return (const float *)f->g + at;
   weir_widen(f->type, (const uint16_t *)f->g + at, count, room);

@@ -10,8 +10,8 @@
  * the first launch until the lanes are drained, by the caller otherwise, and the order of the
  * exchanges is the same on all ranks whatever the order in which tensors are handed in.
  *
- * A bucket is written by one thread at a time; it changes hands under the lock.  Lanes wait for work
- * without a limit: the caller's lanes_free ends that.  The caller's wait for them ends because
+ * A bucket is written by one thread at a time; it changes hands under the lock.  Lanes wait for
+ * work without a limit: the caller's lanes_free ends that.  The caller's wait for them ends because
  * every transfer is bounded by the communicator's time-out. */
 #include <pthread.h>
 #include <stdio.h>

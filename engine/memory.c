@@ -67,8 +67,8 @@ size_t weir_room_stride(size_t bytes) {
   return (bytes + WEIR_ROOM_EDGE - 1) / WEIR_ROOM_EDGE * WEIR_ROOM_EDGE;
 }
 
-/* Inside of machines gathered messages alone stay, and a rank's room has its own and those that it has
- * taken from other machines. */
+/* Inside of machines gathered messages alone stay, and a rank's room has its own and those that it
+ * has taken from other machines. */
 size_t weir_bucket_stays(const weir_plan *plan, uint32_t scheme, weir_group_shape shape,
                          bool inside, size_t n, size_t kept) {
   const bool gathers = scheme == WEIR_SCHEME_GATHER;
@@ -149,8 +149,8 @@ static double collective_scratch(const weir_plan *plan, uint32_t scheme,
   return levels_scratch(&sum, form, summed);
 }
 
-/* Candidates lie where the sum will be, or a path's messages, as far as they have room there; drawing
- * and decoding mark an element by a bit. */
+/* Candidates lie where the sum will be, or a path's messages, as far as they have room there;
+ * drawing and decoding mark an element by a bit. */
 static double codec_scratch(const weir_codec *codec, const weir_memory_form *form, size_t n,
                             size_t kept, double lent) {
   const double list = (double)weir_select_room(codec, n, kept, form->threads);
@@ -177,7 +177,8 @@ static double buffers(const weir_plan *plan, uint32_t scheme, const weir_memory_
   const bool thin = scheme == WEIR_SCHEME_LOW_RANK;
   const bool leaves = scheme != WEIR_SCHEME_DENSE || weir_codecs[plan->codec]->rounds;
   const double gradient = 4.0 * (double)n;
-  /* Without error feedback there is no residual, and what a dense sum's rounding loses has no place. */
+  /* Without error feedback there is no residual, and what a dense sum's rounding loses has no
+   * place. */
   const bool residual = leaves && !form->without_feedback;
   const bool fed = residual || (leaves && scheme != WEIR_SCHEME_DENSE);
   double bytes = (residual ? gradient : 0.0) + (fed ? gradient : 0.0);

@@ -35,8 +35,8 @@ typedef enum weir_trace {
 } weir_trace;
 
 /* Consecutive tensors that are compressed and exchanged together; the whole gradient when the plan
- * has no buckets.  In the hands of one thread at a time: the caller's until it is launched, then the
- * lane's that prepares it, then the lane's that exchanges it (lanes.c). */
+ * has no buckets.  In the hands of one thread at a time: the caller's until it is launched, then
+ * the lane's that prepares it, then the lane's that exchanges it (lanes.c). */
 typedef struct weir_bucket {
   weir_engine *engine;
   size_t number;
@@ -70,8 +70,8 @@ typedef struct weir_bucket {
   bool stays;          /* messages stay on devices; of gathered ones lengths alone are in blocks */
   size_t stays_at;     /* where they lie there, in a half of each rank's room */
   size_t *block_bytes; /* per rank */
-  /* Where messages stay inside of each of several machines: those of the ranks at this one's place of
-   * every machine, stride apart, and their lengths; else NULL. */
+  /* Where messages stay inside of each of several machines: those of the ranks at this one's place
+   * of every machine, stride apart, and their lengths; else NULL. */
   unsigned char *column;
   size_t *column_bytes;
 

@@ -1,4 +1,5 @@
-/* What a step tells: this rank's header, what all ranks' headers say, and the record of the step. */
+/* What a step tells: this rank's header, what all ranks' headers say, and the record of the
+ * step. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Steps of SGD with momentum, Adam, LARS and LAMB, element by element, and the sums of squares that the
- * last two scale steps by (weir/parallel.h has the formulas and where they are from). */
+/* Steps of SGD with momentum, Adam, LARS and LAMB, element by element, and the sums of squares that
+ * the last two scale steps by (weir/parallel.h has the formulas and where they are from). */
 #ifndef WEIR_KERNELS_ADAPTIVE_H
 #define WEIR_KERNELS_ADAPTIVE_H
 
@@ -35,8 +35,8 @@ typedef struct weir_tensor_piece {
   const float *weight, *gradient, *first, *second;
   size_t n;
 } weir_tensor_piece;
-/* Sums of squares, alike on every processor and device (weir_sum_square; of LAMB's steps the sums of so
- * many neighbours are added up in order). */
+/* Sums of squares, alike on every processor and device (weir_sum_square; of LAMB's steps the sums
+ * of so many neighbours are added up in order). */
 #define WEIR_ADAPTIVE_WINDOW ((size_t)1024)
 typedef struct weir_squares {
   double weight, step;

@@ -128,7 +128,8 @@ typedef struct weir_codec {
    * e must be finite.  Ties: the lower index is kept. */
   weir_status (*select)(weir_codec_context *context, const float *e, const weir_layout *layout,
                         double cr, uint32_t *index, size_t capacity, size_t *k);
-  /* Candidates of k of n elements that select() has room for, where they are not topk's; or NULL. */
+  /* Candidates of k of n elements that select() has room for, where they are not topk's; or
+   * NULL. */
   size_t (*listed)(size_t n, size_t k);
 
   /* Instead of select for indices that do not depend on e (randomk; NULL for the others): from the
@@ -141,8 +142,8 @@ typedef struct weir_codec {
   struct {
     unsigned least, most;
   } bits; /* an element that it can be asked for */
-  /* Its mode, of codecs whose plans may name another bucket than the usual one: then weir_plan_bound and
-   * weir_plan_encode are for what bound and encode are; NULL for the others. */
+  /* Its mode, of codecs whose plans may name another bucket than the usual one: then
+   * weir_plan_bound and weir_plan_encode are for what bound and encode are; NULL for the others. */
   const weir_qsgd_options *qsgd;
   /* Length of the message in bytes, exactly; where `touched`, at most. */
   size_t (*bound)(const weir_layout *layout, double cr);
@@ -192,13 +193,13 @@ typedef struct weir_ahead_of {
   const float *r, *u;
   float momentum;
 } weir_ahead_of;
-/* Error feedback and topk's select in one pass over memory.  _begin says, before e = g + r exists, that the next select of topk or star
- * with this context will be of e, with that layout and ratio, and estimates what to look out for;
- * where a list is of no use it does nothing.  Then each element is fed once, in ascending order, by
- * one thread: _feed makes e = g + r of elements [at, at + n).  That select finds the same elements
- * as ever, but does not read e again; memory lent to the context is in use until then.  _forget: e
- * became something else, or is not selected from; _feed then lists nothing, and any threads may
- * share it. */
+/* Error feedback and topk's select in one pass over memory.  _begin says, before e = g + r exists,
+ * that the next select of topk or star with this context will be of e, with that layout and ratio,
+ * and estimates what to look out for; where a list is of no use it does nothing.  Then each element
+ * is fed once, in ascending order, by one thread: _feed makes e = g + r of elements [at, at + n).
+ * That select finds the same elements as ever, but does not read e again; memory lent to the
+ * context is in use until then.  _forget: e became something else, or is not selected from; _feed
+ * then lists nothing, and any threads may share it. */
 weir_status weir_ahead_begin(weir_codec_context *context, const weir_ahead_of *sum,
                              const weir_layout *layout, const float *e, double cr);
 void weir_ahead_feed(weir_codec_context *context, size_t at, const float *g, const float *r,

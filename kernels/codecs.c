@@ -1,4 +1,5 @@
-/* The table of codecs: one line each, in the order of weir_codec_id.  Their rows are in their files. */
+/* The table of codecs: one line each, in the order of weir_codec_id.  Their rows are in their
+ * files. */
 #include "kernels/codec.h"
 
 extern const weir_codec weir_codec_none, weir_codec_bf16, weir_codec_lwtopk, weir_codec_mstopk,

@@ -1,5 +1,5 @@
-/* Copying what is too long to be found in the caches again: stores go past them, so that a line is not
- * read before it is overwritten. */
+/* Copying what is too long to be found in the caches again: stores go past them, so that a line is
+ * not read before it is overwritten. */
 #include "kernels/cpu/cpu.h"
 
 #define LINE ((size_t)64)

@@ -3,8 +3,8 @@
  *
  * Memory: three buffers of n floats, r (residual), e and sum.  A step reads r and writes e and sum;
  * the commit lets r and e change places, so that a step that does not count leaves nothing to bring
- * back.  What a rank sends is taken off e.  Without error feedback there is no r.  Momentum correction adds two more of the same kind, u
- * (velocity) and what it becomes.
+ * back.  What a rank sends is taken off e.  Without error feedback there is no r.  Momentum
+ * correction adds two more of the same kind, u (velocity) and what it becomes.
  *
  * Streams: what leads to a bucket's message is queued on the caller's stream and followed by an
  * event; what comes after the exchange is queued on a stream of the device's own, for which the
@@ -79,8 +79,8 @@ typedef struct weir_device_task {
                     that make one must have it) */
   bool stays;    /* message is memory of the device, of a room: SELECT, ENCODE and LIST */
   void *copy;    /* with stays: where it goes as well, page-locked, stride bytes; NULL: nowhere */
-  /* Page-locked.  WHOLE and SHARE: where e goes, n floats.  THIN: `kept` floats, of which those from
-   * first_sum on hold the columns to start from, and those before are stored. */
+  /* Page-locked.  WHOLE and SHARE: where e goes, n floats.  THIN: `kept` floats, of which those
+   * from first_sum on hold the columns to start from, and those before are stored. */
   float *values;
   void *bins; /* where the gain histogram goes, page-locked, WEIR_DEVICE_BINS; NULL: none */
   /* Page-locked; read and obeyed by the time that await is back. */
@@ -100,8 +100,8 @@ typedef struct weir_device_room {
 
 #define WEIR_ROOM_LINGER_S 2.0
 
-/* Before and behind a room lies an edge, and its memory is whole pages that nothing else lies in, as
- * the driver shares those. */
+/* Before and behind a room lies an edge, and its memory is whole pages that nothing else lies in,
+ * as the driver shares those. */
 #define WEIR_ROOM_EDGE ((size_t)256)
 #define WEIR_ROOM_PAGE ((size_t)2 << 20)
 
@@ -111,13 +111,13 @@ static inline size_t weir_room_memory(size_t bytes) {
   return (inside + 2 * WEIR_ROOM_EDGE + WEIR_ROOM_PAGE - 1) / WEIR_ROOM_PAGE * WEIR_ROOM_PAGE;
 }
 
-/* PARTS: elements [at, at + count) of the bucket and their messages, one after the other: of `block`
- * elements and `each` bytes, the last of what is left; `bytes` in all, at most stride. */
+/* PARTS: elements [at, at + count) of the bucket and their messages, one after the other: of
+ * `block` elements and `each` bytes, the last of what is left; `bytes` in all, at most stride. */
 typedef struct weir_device_part {
   size_t at, count;
   size_t block, each, bytes;
-  uint64_t
-      draws; /* the seed of the message that begins at element i of it: weir_hash(draws, &i, 8) */
+  /* The seed of the message that begins at element i of it: weir_hash(draws, &i, 8). */
+  uint64_t draws;
 } weir_device_part;
 
 /* What compressing tells; page-locked. */
@@ -149,11 +149,11 @@ typedef struct weir_device_ops {
   /* Page-locked memory of the host, aligned to 64 bytes. */
   weir_status (*pin)(weir_device *device, size_t bytes, void **out);
   void (*unpin)(weir_device *device, void *memory); /* waits; NULL is allowed */
-  /* Rooms, all of them between steps.  make: one of so many bytes, aligned to 256, and what others are to
-   * be told.  open: the room of another rank, who has told this, for this one, `reader`; it is read
-   * once, at both ends, to see that it can be.  close: of either kind; NULL is allowed.  A room is gone
-   * when the last in its process has closed it, who waits WEIR_ROOM_LINGER_S at most for readers in
-   * other processes.  All of them wait. */
+  /* Rooms, all of them between steps.  make: one of so many bytes, aligned to 256, and what others
+   * are to be told.  open: the room of another rank, who has told this, for this one, `reader`; it
+   * is read once, at both ends, to see that it can be.  close: of either kind; NULL is allowed.  A
+   * room is gone when the last in its process has closed it, who waits WEIR_ROOM_LINGER_S at most
+   * for readers in other processes.  All of them wait. */
   weir_status (*make_room)(weir_device *device, size_t bytes, void **room, weir_device_room *told);
   weir_status (*open_room)(weir_device *device, const weir_device_room *told, int reader,
                            void **room);
@@ -170,9 +170,9 @@ typedef struct weir_device_ops {
   void (*add_bins)(void *to, const void *bins);
   weir_status (*curve)(const void *bins, size_t n, weir_gain_curve *curve);
 
-  /* sum = (first) or += what a message decodes to, page-locked or in a room: of that a copy is made,
-   * of which all is checked before a bit is used.  What is wrong with it finish says.  ENCODE: at
-   * the next publish, which is to follow. */
+  /* sum = (first) or += what a message decodes to, page-locked or in a room: of that a copy is
+   * made, of which all is checked before a bit is used.  What is wrong with it finish says.
+   * ENCODE: at the next publish, which is to follow. */
   weir_status (*decode)(weir_device *device, size_t bucket, const void *message, size_t bytes,
                         bool first);
   /* Of another machine: a message, page-locked, goes to its place in a room.  Waits. */
@@ -182,17 +182,17 @@ typedef struct weir_device_ops {
    * checked before an index is used.  What is wrong with it fetch says, WEIR_E_PROTOCOL, which does
    * nothing then. */
   weir_status (*read)(weir_device *device, size_t bucket, const void *list, size_t bytes);
-  /* value = e at the bucket's k indices, where e and what u becomes are 0 then.  index NULL: those that
-   * have been read.  Waits. */
+  /* value = e at the bucket's k indices, where e and what u becomes are 0 then.  index NULL: those
+   * that have been read.  Waits. */
   weir_status (*fetch)(weir_device *device, size_t bucket, const uint32_t *index, float *value);
   /* Of those places: e += error, sum = 0 but for value.  value NULL: sum is left as it is. */
   weir_status (*settle)(weir_device *device, size_t bucket, const float *error, const float *value);
   /* PARTS.  encode: the messages of a part go to page-locked memory, what that loses to e, and the
    * part's values are of no more use.  add: decoded messages, which the host has found good, are
-   * stored as a part's values or added to them.  drop: all values become 0.  arrive: waits until all
-   * of that is done, and so until messages are there.  Messages may lie in rooms, too: then the host
-   * has not seen them, and arrive gives WEIR_E_PROTOCOL where values were encoded after a malformed
-   * one. */
+   * stored as a part's values or added to them.  drop: all values become 0.  arrive: waits until
+   * all of that is done, and so until messages are there.  Messages may lie in rooms, too: then the
+   * host has not seen them, and arrive gives WEIR_E_PROTOCOL where values were encoded after a
+   * malformed one. */
   weir_status (*encode)(weir_device *device, size_t bucket, const weir_device_part *part, void *to);
   weir_status (*add)(weir_device *device, size_t bucket, const weir_device_part *part,
                      const void *from, bool add);
@@ -200,9 +200,9 @@ typedef struct weir_device_ops {
   weir_status (*arrive)(weir_device *device);
   /* SHARE.  pick: e becomes 0, but for count elements from `at` on, which are x, page-locked; the k
    * that the codec selects of these are taken out and go to message, page-locked and stride bytes,
-   * with what rounding loses left behind.  The sum becomes 0.  *told: the share's moments (the sum of
-   * squares alone), those of what is selected, and the message's length.  Waits.  take: sum += what a
-   * message, which the host has found good, says of count elements from `at` on. */
+   * with what rounding loses left behind.  The sum becomes 0.  *told: the share's moments (the sum
+   * of squares alone), those of what is selected, and the message's length.  Waits.  take: sum +=
+   * what a message, which the host has found good, says of count elements from `at` on. */
   weir_status (*pick)(weir_device *device, size_t bucket, size_t at, size_t count, size_t k,
                       const float *x, void *message, const weir_device_told **told);
   weir_status (*take)(weir_device *device, size_t bucket, size_t at, size_t count,
@@ -220,9 +220,9 @@ typedef struct weir_device_ops {
   weir_status (*expand)(weir_device *device, size_t bucket, const float *values);
   /* g = share * sum, for the bucket's tensors; rounded to 16 bits where these have as many. */
   weir_status (*publish)(weir_device *device, size_t bucket, void *const *g, float share);
-  /* The caller's stream waits for all of that, and so does the caller.  PARTS: told->other is of what
-   * is lost.  overflow[i], of bucket i: something published is not finite, or would not be in its
-   * type.  WEIR_E_PROTOCOL: a message was malformed. */
+  /* The caller's stream waits for all of that, and so does the caller.  PARTS: told->other is of
+   * what is lost.  overflow[i], of bucket i: something published is not finite, or would not be in
+   * its type.  WEIR_E_PROTOCOL: a message was malformed. */
   weir_status (*finish)(weir_device *device, bool *overflow);
 
   void (*commit)(weir_device *device); /* r and e change places, and u and what it becomes */
@@ -233,22 +233,23 @@ typedef struct weir_device_ops {
   weir_status (*keep)(weir_device *device, bool restore);
   /* r and u to the host, where they are asked for (not NULL).  Waits. */
   weir_status (*save)(weir_device *device, float *r, float *u);
-  /* And from there: r NULL becomes 0, u NULL stays.  Without feedback there is an r then until the next
-   * commit.  Waits. */
+  /* And from there: r NULL becomes 0, u NULL stays.  Without feedback there is an r then until the
+   * next commit.  Waits. */
   weir_status (*load)(weir_device *device, const float *r, const float *u);
-  /* u, where there is one, and r where that is asked for, are multiplied; on the caller's stream. */
+  /* u, where there is one, and r where that is asked for, are multiplied; on the caller's
+   * stream. */
   weir_status (*scale)(weir_device *device, float factor, bool r);
 
-  /* Clipping, on the caller's stream: the sum of squares of n elements of this weir_type is stored, or
-   * added to what there is already; x is brought to a norm of at most limit by it (weir_clip_factor); and its
-   * root.  Only norm waits. */
+  /* Clipping, on the caller's stream: the sum of squares of n elements of this weir_type is stored,
+   * or added to what there is already; x is brought to a norm of at most limit by it
+   * (weir_clip_factor); and its root.  Only norm waits. */
   weir_status (*measure)(weir_device *device, const void *x, unsigned type, size_t n, bool add);
   weir_status (*clip)(weir_device *device, void *x, unsigned type, size_t n, double limit);
   weir_status (*norm)(weir_device *device, double *norm);
 
-  /* Optimizers (kernels/adaptive.h), on the caller's stream: squares of pieces, of LARS where terms are
-   * NULL, else of LAMB; their steps; and a copy from or to page-locked memory, in which tables and
-   * results lie, too.  Only settle_all waits, until all of that is done. */
+  /* Optimizers (kernels/adaptive.h), on the caller's stream: squares of pieces, of LARS where terms
+   * are NULL, else of LAMB; their steps; and a copy from or to page-locked memory, in which tables
+   * and results lie, too.  Only settle_all waits, until all of that is done. */
   weir_status (*squares)(weir_device *device, const weir_tensor_piece *pieces, size_t count,
                          const weir_adam *terms, weir_squares *out);
   weir_status (*move)(weir_device *device, const weir_mover *movers, size_t count);

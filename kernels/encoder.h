@@ -89,9 +89,9 @@ weir_status weir_units_check(const weir_unit_format *format, const void *message
     return status ? status : weir_units_check(&format, message, bytes, layout, peak);              \
   }
 
-/* A fixed encoder, whose messages are its format's alone: tensors are the units, and every element takes
- * format->head.bits bits (so the ratio is bits / 32).  What is encoded has format->head.mode; threads
- * are not used. */
+/* A fixed encoder, whose messages are its format's alone: tensors are the units, and every element
+ * takes format->head.bits bits (so the ratio is bits / 32).  What is encoded has format->head.mode;
+ * threads are not used. */
 weir_status weir_fixed_encode(const weir_unit_format *format, const float *e,
                               const weir_layout *layout, double cr, uint64_t seed, void *out,
                               size_t capacity, size_t *bytes);

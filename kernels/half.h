@@ -1,5 +1,5 @@
-/* Gradients of 16 bits an element (weir_type): widened to floats before anything is done to them, and
- * rounded once when an average is written back. */
+/* Gradients of 16 bits an element (weir_type): widened to floats before anything is done to them,
+ * and rounded once when an average is written back. */
 #ifndef WEIR_KERNELS_HALF_H
 #define WEIR_KERNELS_HALF_H
 

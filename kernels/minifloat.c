@@ -1,16 +1,18 @@
-/* minifloat: every element as a float of 5 to 8 bits: sign, 4 of exponent and up to 3 of mantissa, in units of its
- * bucket's largest magnitude, which is 1 and stays what it is.
+/* minifloat: every element as a float of 5 to 8 bits: sign, 4 of exponent and up to 3 of mantissa,
+ * in units of its bucket's largest magnitude, which is 1 and stays what it is.
  *
  *   code e, f     e > 0: 2^(e - 15) (1 + f / 2^m);  e = 0: 2^-14 f / 2^m
  *
- * An element goes to one of the two values beside it, to the larger with the probability of its distance from the
- * other, so that its expectation is the element.  Unlike on qsgd's grids, where what is far smaller than the
- * rest of its bucket is little but noise, the error is in proportion to the element: its mean square is at
- * most 1/8 of the element's with 5 bits, which are powers of two ("Natural compression for distributed
- * deep learning", Horvath et al. 2019, theorem 1), and 4^-m / (4 + 4 2^-m) with m of mantissa (1/24, 1/80, 1/288),
- * down to 2^-14 of the bucket's largest.  So an optimizer that normalises (Adam) sees of every weight nearly what it would see
- * anyway.  What 8 bits do to a training was measured (docs/internals/progress.md), what fewer do was not.  8 bits are E4M3
- * of "FP8 formats for deep learning" (Micikevicius et al. 2022), section 3, but for codes above 1. */
+ * An element goes to one of the two values beside it, to the larger with the probability of its
+ * distance from the other, so that its expectation is the element.  Unlike on qsgd's grids, where
+ * what is far smaller than the rest of its bucket is little but noise, the error is in proportion
+ * to the element: its mean square is at most 1/8 of the element's with 5 bits, which are powers of
+ * two ("Natural compression for distributed deep learning", Horvath et al. 2019, theorem 1), and
+ * 4^-m / (4 + 4 2^-m) with m of mantissa (1/24, 1/80, 1/288), down to 2^-14 of the bucket's
+ * largest.  So an optimizer that normalises (Adam) sees of every weight nearly what it would see
+ * anyway.  What 8 bits do to a training was measured (docs/internals/progress.md), what fewer do
+ * was not.  8 bits are E4M3 of "FP8 formats for deep learning" (Micikevicius et al. 2022), section
+ * 3, but for codes above 1. */
 #include <math.h>
 
 #include "base/base.h"

@@ -5,21 +5,22 @@
  * residual until a gradient touches it again.  So every element is behind by one rounding of what
  * was last sent of it at most, which is all that qsgd promises of it, too.
  *
- * Which elements are touched, the gradients that e was made from say (weir_codec_context_touched); or,
- * where none are told, e itself.  They go as runs, per tensor, as embeddings' rows lie together:
+ * Which elements are touched, the gradients that e was made from say (weir_codec_context_touched);
+ * or, where none are told, e itself.  They go as runs, per tensor, as embeddings' rows lie
+ * together:
  *
  *   header      encoder.h, unit 128
  *   u32, u32    values; bytes of the list
- *   list        per tensor: the number of its runs and, unless that is 0, log2 of a unit that divides all
- *               places, and the runs: gap * 8 + min(length - 1, 7), and length - 8 where that is 7, in
- *               units, the gap from the end of the run before
+ *   list        per tensor: the number of its runs and, unless that is 0, log2 of a unit that
+ *               divides all places, and the runs: gap * 8 + min(length - 1, 7), and length - 8
+ *               where that is 7, in units, the gap from the end of the run before
  *   values      qsgd's units of 128 values, one after the other; or, of 16 bits, bfloat16
  *
  * Numbers of the list are in base 128, the lowest digits first, 128 added to all but the last.  A
  * tensor whose list would cost more than the zeros it saves is one run.
  *
- * nonzero-bf16 writes the same messages with values of 16 bits: a grid's step is noise to what is far
- * smaller than the others of its unit, which bfloat16 is not. */
+ * nonzero-bf16 writes the same messages with values of 16 bits: a grid's step is noise to what is
+ * far smaller than the others of its unit, which bfloat16 is not. */
 #include <math.h>
 
 #include "base/base.h"

@@ -93,8 +93,8 @@ WEIR_NUMBER float weir_half_value(uint16_t half) {
   return (half & 0x7c00U) != 0x7c00U ? weir_fp16_value(half) : weir_float_of(special);
 }
 
-/* Bits of the least magnitudes that rounding to nearest makes infinite: half a unit above the largest
- * half (65504 + 16) and the largest bfloat16. */
+/* Bits of the least magnitudes that rounding to nearest makes infinite: half a unit above the
+ * largest half (65504 + 16) and the largest bfloat16. */
 #define WEIR_FP16_OVERFLOW UINT32_C(0x477ff000)
 #define WEIR_BF16_OVERFLOW UINT32_C(0x7f7f8000)
 

@@ -1,5 +1,5 @@
-/* Passes over a gradient cut into parts for several threads.  Where parts end does not matter to the
- * result, so that any number of threads gives the same bits. */
+/* Passes over a gradient cut into parts for several threads.  Where parts end does not matter to
+ * the result, so that any number of threads gives the same bits. */
 #include "kernels/internal.h"
 
 /* Where a part begins: at a multiple of the lanes. */

@@ -155,7 +155,7 @@ weir_status weir_emulate_sample(weir_emulation *run, double time_s) {
   return WEIR_OK;
 }
 
-/* --- supervising ------------------------------------------------------------------------------- */
+/* --- supervising ------------------------------------------------------------------------------ */
 
 typedef struct supervision {
   weir_emulation *run;

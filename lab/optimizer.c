@@ -144,8 +144,8 @@ static weir_status check(const weir_optimizer_config *c) {
   return WEIR_OK;
 }
 
-/* Which moments this rank keeps: as many floats on every rank, for ranks that register other state than
- * the others' are refused. */
+/* Which moments this rank keeps: as many floats on every rank, for ranks that register other state
+ * than the others' are refused. */
 static weir_status share_moments(weir_optimizer *o, const size_t *numel, size_t tensors, int rank,
                                  int world_size) {
   for (size_t t = 0; t < tensors; t++) o->parameters += numel[t];

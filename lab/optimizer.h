@@ -23,8 +23,8 @@ typedef struct weir_optimizer {
   const weir_optimizer_kind *kind;
   weir_optimizer_config config;
   size_t parameters;
-  /* Moments, one a parameter, or, where it is divided, of this rank's share; second is NULL where the
-   * kind has none. */
+  /* Moments, one a parameter, or, where it is divided, of this rank's share; second is NULL where
+   * the kind has none. */
   size_t moments;
   float *first, *second;
   weir_moment_share share;
@@ -53,8 +53,8 @@ typedef struct weir_update {
   int matrix;
 } weir_update;
 /* A step of all tensors.  The norms that LARS and LAMB scale by are taken by the session's ranks
- * together (weir/parallel.h); NULL: by this one alone, to the same bits.  On failure nothing has been
- * updated, but where it is divided: there weights may have been in part. */
+ * together (weir/parallel.h); NULL: by this one alone, to the same bits.  On failure nothing has
+ * been updated, but where it is divided: there weights may have been in part. */
 weir_status weir_optimizer_update(weir_optimizer *optimizer, weir_session *session,
                                   const weir_update *updates, size_t count);
 

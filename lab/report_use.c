@@ -77,8 +77,8 @@ typedef struct density {
 static double log_ratio(const use *u) { return fmin(0, log10(u->cr)); }
 static double place_of_collective(const use *u) { return u->place; }
 
-/* Silverman's rule with the standard deviation over all steps; no less than a twentieth of the axis'
- * unit, so that what never moved is a hill and no needle. */
+/* Silverman's rule with the standard deviation over all steps; no less than a twentieth of the
+ * axis' unit, so that what never moved is a hill and no needle. */
 static double bandwidth_of(const density *d) {
   double mean = 0, square = 0;
   for (guint i = 0; i < d->uses->len; i++) {

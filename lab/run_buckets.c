@@ -1,4 +1,5 @@
-/* Divisions into buckets that a policy names are made for the scenario's model before a run begins. */
+/* Divisions into buckets that a policy names are made for the scenario's model before a run
+ * begins. */
 #include <stdlib.h>
 #include <string.h>
 

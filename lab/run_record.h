@@ -1,5 +1,5 @@
-/* What a run in a folder is, so that it can go on there after it was killed: DIR/.weir-run.json, from
- * when the run begins until it is finished. */
+/* What a run in a folder is, so that it can go on there after it was killed: DIR/.weir-run.json,
+ * from when the run begins until it is finished. */
 #ifndef WEIR_LAB_RUN_RECORD_H
 #define WEIR_LAB_RUN_RECORD_H
 
@@ -17,7 +17,8 @@ typedef struct weir_run_record {
   bool profile;
 } weir_run_record;
 
-/* A file's SHA-256 in hexadecimal, which the caller frees with g_free(); NULL: it cannot be read. */
+/* A file's SHA-256 in hexadecimal, which the caller frees with g_free(); NULL: it cannot be
+ * read. */
 char *weir_file_sha256(const char *path);
 weir_status weir_run_record_write(const weir_run_record *record, const char *out);
 /* WEIR_E_INVALID says what is the matter with the folder, and what to do. */

@@ -42,8 +42,8 @@ weir_status weir_run_sim(void *run);
 /* Boots and runs the same command inside; in the caller's process. */
 weir_status weir_run_uml(weir_run *run);
 
-/* What the supervisor begins with: the rows until now, where the run goes on; and the epoch of its next
- * step. */
+/* What the supervisor begins with: the rows until now, where the run goes on; and the epoch of its
+ * next step. */
 weir_status weir_run_recall(const weir_run *run, weir_steplog *log);
 uint32_t weir_run_epoch(const weir_run *run);
 

@@ -1,5 +1,5 @@
-/* Training samples as a source has them that is slow to read, and a cache of them (weir/cache.h) that
- * the workers share: as if the data set did not lie on the workers' own disks. */
+/* Training samples as a source has them that is slow to read, and a cache of them (weir/cache.h)
+ * that the workers share: as if the data set did not lie on the workers' own disks. */
 #ifndef WEIR_LAB_SAMPLES_H
 #define WEIR_LAB_SAMPLES_H
 

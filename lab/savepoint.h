@@ -21,8 +21,8 @@ typedef struct weir_savepoint {
  * until this one is whole.  Between steps.  WEIR_E_IO. */
 weir_status weir_savepoint_write(const char *out, const weir_savepoint *at, weir_trainer *trainer,
                                  weir_session *session);
-/* After everything is registered, before weir_session_start.  WEIR_E_PARSE or WEIR_E_MISMATCH: it is
- * not what `at` says. */
+/* After everything is registered, before weir_session_start.  WEIR_E_PARSE or WEIR_E_MISMATCH: it
+ * is not what `at` says. */
 weir_status weir_savepoint_load(const char *out, const weir_savepoint *at, weir_trainer *trainer,
                                 weir_session *session);
 /* The newest generation that all ranks have whole, as of rank 0; false: there is none. */

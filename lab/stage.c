@@ -56,8 +56,8 @@ static bool read_outcome(int from, outcome *result) {
   return got == (ssize_t)sizeof *result;
 }
 
-/* A library may end the process where it gets no memory (oneDNN, as it compiles code), which a limit
- * of the address space is the likeliest reason for. */
+/* A library may end the process where it gets no memory (oneDNN, as it compiles code), which a
+ * limit of the address space is the likeliest reason for. */
 static weir_status untold(int code) {
   char how[96], limit[96] = "";
   struct rlimit space;

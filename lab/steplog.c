@@ -70,8 +70,8 @@ weir_status weir_steplog_write(const weir_steplog *log, const char *directory) {
   return weir_out_write(directory, "steps.csv", text->str);
 }
 
-/* The rows of a run that is under way, on the disk: DIR/.weir-steps.log.  A header, then a row and its
- * checksum after the other, as they lie in memory: whoever reads them is the same program. */
+/* The rows of a run that is under way, on the disk: DIR/.weir-steps.log.  A header, then a row and
+ * its checksum after the other, as they lie in memory: whoever reads them is the same program. */
 
 typedef struct header {
   char magic[8];

@@ -8,7 +8,8 @@
 #include "base/base.h"
 #include "lab/out.h"
 
-/* Of a step: these, a gap a tensor, then of every bucket where it ends, its place, and its times. */
+/* Of a step: these, a gap a tensor, then of every bucket where it ends, its place, and its
+ * times. */
 enum { STEP, PLAN, GROUPS, BEGIN, WHOLE, FORWARD, HEAD };
 enum { GROUP = 2 + sizeof(weir_bucket_times) / sizeof(double) };
 

@@ -30,8 +30,8 @@ weir_status weir_topology_create(weir_topology **out, int workers, double window
  * what the kernel says. */
 weir_status weir_topology_shape(weir_topology *topology, const weir_shape *shape);
 
-/* What comes in is as fast as this, as on a real port: the bridge's ends of the links.  In the process
- * that has made the cluster. */
+/* What comes in is as fast as this, as on a real port: the bridge's ends of the links.  In the
+ * process that has made the cluster. */
 weir_status weir_topology_shape_arrivals(const weir_topology *topology, double rate_bytes_s);
 
 /* What has passed worker r's interface. */

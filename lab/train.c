@@ -43,8 +43,8 @@ static weir_status told(void *user, const weir_message *message) {
   }
 }
 
-/* Over NCCL this worker's NCCL loads Weir's tuner, unless the user has named one, or an algorithm for
- * all.  No thread is there yet that might read the environment meanwhile. */
+/* Over NCCL this worker's NCCL loads Weir's tuner, unless the user has named one, or an algorithm
+ * for all.  No thread is there yet that might read the environment meanwhile. */
 static weir_status offer_tuner(const char *transport) {
   static const char file[] = "libweir-nccl-tuner.so";
   char path[PATH_MAX];

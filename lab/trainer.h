@@ -68,8 +68,8 @@ typedef struct weir_trainer_source {
   weir_status (*ahead)(void *user, const uint32_t *sample, size_t count);
 } weir_trainer_source;
 void weir_trainer_read_from(weir_trainer *trainer, const weir_trainer_source *source);
-/* The optimizer's update from the gradients as they now are (averaged), of which the session's ranks
- * share what can be shared; NULL: this one does all of it, to the same bits. */
+/* The optimizer's update from the gradients as they now are (averaged), of which the session's
+ * ranks share what can be shared; NULL: this one does all of it, to the same bits. */
 weir_status weir_trainer_update(weir_trainer *trainer, weir_session *session);
 /* The answers to test samples [first, last).  Uses the activations, not the gradients: it may come
  * between backward and update. */

@@ -61,9 +61,9 @@ static bool contains(const char *bytes, size_t count, const char *text) {
   return memmem(bytes, count, text, strlen(text)) != NULL;
 }
 
-/* Kernels before 6.13 have room for 2696 bytes of a processor's registers, up to those of AVX-512; where
- * there are more, as with AMX, the first process of such a kernel ends by a signal.  The kernel of
- * scripts/uml-kernel.sh has room for more, and says so in its name. */
+/* Kernels before 6.13 have room for 2696 bytes of a processor's registers, up to those of AVX-512;
+ * where there are more, as with AMX, the first process of such a kernel ends by a signal.  The
+ * kernel of scripts/uml-kernel.sh has room for more, and says so in its name. */
 static bool registers_fit(const char *bytes, size_t count) {
   enum { ROOM = 2696, MAJOR = 6, MINOR = 13 };
   static const char banner[] = "Linux version ";
@@ -85,8 +85,8 @@ static bool registers_fit(const char *bytes, size_t count) {
   return major > MAJOR || (major == MAJOR && minor >= MINOR);
 }
 
-/* Is the file a kernel of User-Mode Linux, and does it know this clock and fit this processor?  Looks,
- * runs nothing. */
+/* Is the file a kernel of User-Mode Linux, and does it know this clock and fit this processor?
+ * Looks, runs nothing. */
 static weir_status inspect(const char *path, weir_uml_clock clock) {
   struct stat info;
   weir_status status = WEIR_OK;

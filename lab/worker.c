@@ -314,9 +314,9 @@ static weir_status save(worker *w) {
   return status ? status : weir_savepoint_write(c->keep, &at, w->trainer, w->session);
 }
 
-/* All ranks' files, then the next generation's: what cannot be saved by one is none, and costs no more
- * than having to go on from further back.  Nobody goes on before all have, lest the step that follows
- * be measured too long. */
+/* All ranks' files, then the next generation's: what cannot be saved by one is none, and costs no
+ * more than having to go on from further back.  Nobody goes on before all have, lest the step that
+ * follows be measured too long. */
 static weir_status checkpoint(worker *w) {
   const weir_worker_config *c = w->config;
   const uint64_t every = c->scenario->checkpoint_steps;

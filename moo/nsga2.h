@@ -11,12 +11,11 @@
 #define WEIR_MOO_OBJECTIVES 8
 
 typedef struct weir_moo_problem {
-  size_t reals;        /* real variables, may be 0 */
-  const double *lower; /* reals entries, finite */
-  const double *upper; /* reals entries, upper >= lower */
-  size_t categoricals; /* categorical variables, may be 0 (not both) */
-  const uint32_t
-      *values; /* categoricals entries: variable i takes 0 .. values[i]-1, values[i] >= 1 */
+  size_t reals;           /* real variables, may be 0 */
+  const double *lower;    /* reals entries, finite */
+  const double *upper;    /* reals entries, upper >= lower */
+  size_t categoricals;    /* categorical variables, may be 0 (not both) */
+  const uint32_t *values; /* [categoricals]: variable i takes 0 .. values[i]-1, values[i] >= 1 */
   size_t objectives;
   void *user;
   /* Fills in f[0..objectives) and returns the constraint violation: 0 when feasible, otherwise a

@@ -8,8 +8,8 @@
  * Statistics, CSV `layer,numel,norm,bits,bucket,bytes,error`: one line an option, the lines of a
  * layer together and with the same numel and norm.  norm is the l2 norm of the layer's accumulated
  * gradient, error the l2 norm of decoded less exact.  Layers whose names hold one of the given
- * patterns (any case) stay in full precision: 4 numel bytes, no error.  So do layers whose only line is
- * of 32 bits in buckets of 0, which go apart: tables of buckets are of the others.
+ * patterns (any case) stay in full precision: 4 numel bytes, no error.  So do layers whose only
+ * line is of 32 bits in buckets of 0, which go apart: tables of buckets are of the others.
  *
  * Everything is plain computation on the caller's thread. */
 #ifndef WEIR_PLANNER_BITS_H
@@ -74,8 +74,8 @@ weir_status weir_bits_uniform(const weir_bits_stats *stats, weir_bits *bits);
  * mapped like widths, the larger the narrower.  The paper leaves the sets to the user; here every
  * range of the widths that all layers have at the reference bucket is tried, with each bucket that
  * all have at these widths and with all of these mapped, and the assignment of least bytes with an
- * error of at most `most_error` is the result.  The range of 4 bits alone is uniform 4 bits, so for most_error
- * >= E_4 both need at most its bytes.  WEIR_E_INVALID when no range keeps most_error. */
+ * error of at most `most_error` is the result.  The range of 4 bits alone is uniform 4 bits, so for
+ * most_error >= E_4 both need at most its bytes.  WEIR_E_INVALID when no range keeps most_error. */
 weir_status weir_bits_kmeans(const weir_bits_stats *stats, double most_error, weir_bits *bits);
 weir_status weir_bits_linear(const weir_bits_stats *stats, double most_error, weir_bits *bits);
 

@@ -60,10 +60,11 @@ double weir_course_try(weir_course *course, size_t tensor, weir_course_chain cha
 /* The iteration time of the chains as they are, INFINITY when not below most_s; saves nothing. */
 double weir_course_time(weir_course *course, double most_s);
 
-/* After weir_course_mark: on every link that the tensor uses there is a bubble after the tensor's last
- * operation there ("ByteComp", property 1).  A bubble is a gap in front of a tensor that has waited
- * for no link so far: what was sent before the gap could not have brought it forward.  A gap between
- * two steps of a tensor that has stood in the queue is none: with the queue it would move. */
+/* After weir_course_mark: on every link that the tensor uses there is a bubble after the tensor's
+ * last operation there ("ByteComp", property 1).  A bubble is a gap in front of a tensor that has
+ * waited for no link so far: what was sent before the gap could not have brought it forward.  A gap
+ * between two steps of a tensor that has stood in the queue is none: with the queue it would
+ * move. */
 bool weir_course_before_bubble(const weir_course *course, size_t tensor);
 
 #endif

@@ -6,8 +6,8 @@
 
 #include "base/base.h"
 
-/* Collectives that take the steps of a path: a ring is a reduce-scatter and an all-gather, a binomial
- * tree a reduce and a broadcast. */
+/* Collectives that take the steps of a path: a ring is a reduce-scatter and an all-gather, a
+ * binomial tree a reduce and a broadcast. */
 static const struct {
   const char *path, *collective;
 } known[] = {

@@ -1,11 +1,12 @@
 /* Algorithms 1 and 2 of "ByteComp" (section 4.4) as they are printed, for comparison.
  *
- * Every option that compresses on the GPU is tried for every tensor (GetBestOption), by a timeline of
- * its own (planner/timeline.h): no option is left out, nothing is taken up from a saved state, and
- * no time limits it.  planner/search.h does the same with short cuts and is tested against this.
+ * Every option that compresses on the GPU is tried for every tensor (GetBestOption), by a timeline
+ * of its own (planner/timeline.h): no option is left out, nothing is taken up from a saved state,
+ * and no time limits it.  planner/search.h does the same with short cuts and is tested against
+ * this.
  *
- * Where the text leaves something open: "no compression" is each tensor's fastest uncompressed option
- * when it is alone; between equal times the earlier candidate stays; a bubble is what
+ * Where the text leaves something open: "no compression" is each tensor's fastest uncompressed
+ * option when it is alone; between equal times the earlier candidate stays; a bubble is what
  * weir_course_before_bubble says (planner/course.h); with several codecs each option is tried with
  * each of them. */
 #ifndef WEIR_PLANNER_PUBLISHED_H

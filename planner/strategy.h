@@ -1,9 +1,9 @@
 /* Compression strategies: an option (planner/options.h) and a codec for every tensor.
  *
- * The iteration time of a strategy is that of planner/timeline.h with one chain a tensor (or bucket)
- * on a cluster (planner/cluster.h).  Decided by the algorithms of "ByteComp", section 4.4, and by
- * what goes past them; compared with its crippled searches (section 5.3), the usual fixed policies,
- * a bound, and on small cases the exact optimum.
+ * The iteration time of a strategy is that of planner/timeline.h with one chain a tensor (or
+ * bucket) on a cluster (planner/cluster.h).  Decided by the algorithms of "ByteComp", section 4.4,
+ * and by what goes past them; compared with its crippled searches (section 5.3), the usual fixed
+ * policies, a bound, and on small cases the exact optimum.
  *
  * Plain computation on the caller's thread; results belong to the caller. */
 #ifndef WEIR_PLANNER_STRATEGY_H
@@ -85,8 +85,9 @@ typedef struct weir_strategy_report {
  * Short cuts: an option that another is no worse than on any resource is not tried (by its costs at
  * up to four sizes from the smallest to the largest, then to one percent at each size); options
  * that compress both on GPU and on CPU are tried for up to WEIR_STRATEGY_THOROUGH tensors, or with
- * the exact search; Algorithm 2 tries all combinations up to some hundreds, else bucket after bucket.
- * WEIR_E_INVALID: values out of their range, or limits that leave no option for some tensor. */
+ * the exact search; Algorithm 2 tries all combinations up to some hundreds, else bucket after
+ * bucket. WEIR_E_INVALID: values out of their range, or limits that leave no option for some
+ * tensor. */
 weir_status weir_strategy_solve(const weir_profile *profile, const weir_cluster *cluster,
                                 const weir_strategy_limits *limits, weir_strategy_report *report);
 void weir_strategy_report_free(weir_strategy_report *report);
@@ -95,13 +96,13 @@ void weir_strategy_report_free(weir_strategy_report *report);
 weir_status weir_strategy_timeline(const weir_profile *profile, const weir_cluster *cluster,
                                    const weir_strategy *strategy, weir_timeline *timeline);
 
-/* Fusion and strategy together: buckets of consecutive tensors, each with an option.  Candidates are
- * every tensor alone, what weir_solve finds for the space reduced to three options, and the usual
- * buckets and divisions; the best of them is improved by merging neighbours, splitting buckets and
- * moving borders, as long as that helps and the time lasts: what is found depends on the machine's
- * speed.  Never worse than weir_strategy_solve without fusion with the same `work`, a fifth of
- * the usual when limits set none (a third for up to 64 tensors).  upper_bound_s is not sought.  A
- * bucket may use the codecs that all of its tensors may. */
+/* Fusion and strategy together: buckets of consecutive tensors, each with an option.  Candidates
+ * are every tensor alone, what weir_solve finds for the space reduced to three options, and the
+ * usual buckets and divisions; the best of them is improved by merging neighbours, splitting
+ * buckets and moving borders, as long as that helps and the time lasts: what is found depends on
+ * the machine's speed.  Never worse than weir_strategy_solve without fusion with the same `work`, a
+ * fifth of the usual when limits set none (a third for up to 64 tensors).  upper_bound_s is not
+ * sought.  A bucket may use the codecs that all of its tensors may. */
 typedef struct weir_strategy_fusion {
   size_t buckets;
   size_t *end;                 /* one past each bucket's last tensor */

@@ -16,13 +16,18 @@ missing() {
   echo "format: $1 is missing; $2 installs it" >&2
 }
 good=1
-if command -v clang-format >/dev/null; then
+sources() {
   find . \( -name 'build*' -o -name '.?*' -o -path ./out \) -prune -o -type f \
-    -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0 | xargs -0 clang-format "${clang[@]}" || good=0
+    -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0
+}
+if command -v clang-format >/dev/null; then
+  sources | xargs -0 clang-format "${clang[@]}" || good=0
 else
   missing clang-format scripts/setup.sh
   good=0
 fi
+# Comments are not clang-format's to fill.
+sources | LC_ALL=C xargs -0 awk 'length > 100 { print FILENAME ":" FNR ": over 100 columns"; bad = 1 } END { exit bad }' || good=0
 ruff=${WEIR_PYTORCH_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/pytorch}/bin/ruff
 if [[ -x $ruff ]]; then
   python=(--no-cache --config python/pyproject.toml python examples bench tests)

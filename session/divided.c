@@ -1,4 +1,5 @@
-/* Whole steps of LARS and LAMB, each rank moving its share, and weights gathered to where they lie. */
+/* Whole steps of LARS and LAMB, each rank moving its share, and weights gathered to where they
+ * lie. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -222,7 +223,8 @@ static weir_status move_here(divided *d) {
 
 /* --- on a device ------------------------------------------------------------------------------ */
 
-/* Pieces [first, end) between the device and the host; those of a tensor lie one behind the other. */
+/* Pieces [first, end) between the device and the host; those of a tensor lie one behind the
+ * other. */
 static weir_status copy(const divided *d, size_t first, size_t end, bool in) {
   const weir_scaling *s = &d->scaling;
   weir_status status = WEIR_OK;

@@ -42,8 +42,8 @@ void weir_feed_train(weir_session *session, double bytes, double seconds) {
   feed(session, (weir_sample){.kind = WEIR_SAMPLE_TRAIN, .value = seconds, .bytes = bytes});
 }
 
-/* No answer comes at once: where a virtual link has no latency an echo takes a microsecond, as within
- * a machine, for the monitor takes 0 for no measurement. */
+/* No answer comes at once: where a virtual link has no latency an echo takes a microsecond, as
+ * within a machine, for the monitor takes 0 for no measurement. */
 static const double least_rtt_s = 1e-6;
 
 static void feed_virtual(weir_session *session) {

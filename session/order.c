@@ -1,5 +1,5 @@
-/* The order in which the engine has the tensors: the policy's, and those that stay in full precision
- * last (weir_policy_order). */
+/* The order in which the engine has the tensors: the policy's, and those that stay in full
+ * precision last (weir_policy_order). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

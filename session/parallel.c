@@ -1,4 +1,5 @@
-/* Work that every rank would repeat is divided among the ranks, and its results are all-gathered. */
+/* Work that every rank would repeat is divided among the ranks, and its results are
+ * all-gathered. */
 #include <stdlib.h>
 #include <string.h>
 #include <weir/parallel.h>

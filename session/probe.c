@@ -270,9 +270,9 @@ weir_status weir_probe_run(weir_session *session, bool thorough) {
   return WEIR_OK;
 }
 
-/* The answers to a rank's trains come over its neighbour's link.  Had the neighbour begun its exchange
- * meanwhile, they would wait behind all of its bytes, and everybody then for this rank: so nobody goes on
- * before all have measured. */
+/* The answers to a rank's trains come over its neighbour's link.  Had the neighbour begun its
+ * exchange meanwhile, they would wait behind all of its bytes, and everybody then for this rank: so
+ * nobody goes on before all have measured. */
 static weir_status meet(weir_session *session) {
   const unsigned char mine = 1;
   unsigned char *all = malloc((size_t)session->options.world_size);

@@ -1,8 +1,9 @@
-/* Saving what a rank's next step starts from, and going on from there, with as many ranks or others.
+/* Saving what a rank's next step starts from, and going on from there, with as many ranks or
+ * others.
  *
  * A state is a header, then tensor by tensor its name, residual, velocity and columns, then the
- * buckets of the plan in force and, of rank 0, what the controller has learnt, then a hash of all of
- * that; little-endian.  Nothing of it is trusted. */
+ * buckets of the plan in force and, of rank 0, what the controller has learnt, then a hash of all
+ * of that; little-endian.  Nothing of it is trusted. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -373,7 +374,7 @@ weir_status weir_session_load(weir_session *session, weir_read_fn read, void *us
   return status;
 }
 
-/* --- at the start ------------------------------------------------------------------------------ */
+/* --- at the start ----------------------------------------------------------------------------- */
 
 /* With the table, which its layout names, and what is directed next.  Who decides needs to know how
  * it came to that. */

@@ -1,4 +1,5 @@
-/* What LARS and LAMB scale a tensor's step by: norms, in pieces that are divided among the ranks. */
+/* What LARS and LAMB scale a tensor's step by: norms, in pieces that are divided among the
+ * ranks. */
 #include "session/scales.h"
 
 #include <math.h>

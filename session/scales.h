@@ -37,7 +37,8 @@ weir_status weir_take_lamb(const weir_lamb *callers, weir_lamb *own);
 weir_status weir_check_scaling(const weir_session *session, const weir_scaling *scaling,
                                const void *out);
 
-/* Pieces of tensors of these lengths; afterwards `piece` and `work` are there, and room for squares. */
+/* Pieces of tensors of these lengths; afterwards `piece` and `work` are there, and room for
+ * squares. */
 weir_status weir_cut_pieces(weir_scaling *scaling, const size_t *numel);
 void weir_scaling_free(weir_scaling *scaling);
 

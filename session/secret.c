@@ -1,6 +1,6 @@
 /* Where a session's secret comes from: the first of the option, the option's file, WEIR_SECRET and
- * the file that WEIR_SECRET_FILE names; and its certificate, each file by the option or, without it, the
- * environment. */
+ * the file that WEIR_SECRET_FILE names; and its certificate, each file by the option or, without
+ * it, the environment. */
 #include <stdlib.h>
 #include <string.h>
 

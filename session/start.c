@@ -93,8 +93,8 @@ weir_status weir_session_first_plan(const weir_session *session, uint64_t step, 
   return plan_at(session, session->devices, step, first);
 }
 
-/* A rank that joins does not know yet whether another has its gradients on a device, so the plan compared is
- * the one for gradients in host memory. */
+/* A rank that joins does not know yet whether another has its gradients on a device, so the plan
+ * compared is the one for gradients in host memory. */
 weir_status weir_session_compare(weir_session *session) {
   weir_plan first;
   const weir_status known = plan_at(session, false, 0, &first);

@@ -93,8 +93,8 @@ typedef struct weir_resume {
   void *controller;  /* what it had learnt, of rank 0; NULL: nothing */
   size_t controller_bytes;
 } weir_resume;
-/* Of all ranks, before there is an engine: is everything there once?  Ranks that have taken none get
- * counters like the others'.  Then, into the engine. */
+/* Of all ranks, before there is an engine: is everything there once?  Ranks that have taken none
+ * get counters like the others'.  Then, into the engine. */
 typedef struct weir_resume_told {
   uint64_t committed, turn, size, count, whose;
   uint64_t plan; /* digest of the plan that is to go on here; 0: none */
@@ -216,8 +216,8 @@ weir_status weir_session_connect(weir_session *session);
 
 /* Which ranks share a machine, and with whom to measure; collective. */
 weir_status weir_session_find_hosts(weir_session *session);
-/* Do the ranks' devices try to read each other's memory?  Collective where some rank has one; WEIR_E_INVALID:
- * the environment's WEIR_DEVICE_IPC. */
+/* Do the ranks' devices try to read each other's memory?  Collective where some rank has one;
+ * WEIR_E_INVALID: the environment's WEIR_DEVICE_IPC. */
 weir_status weir_session_find_rooms(weir_session *session);
 
 /* Ranks that there is to be room for. */
@@ -229,9 +229,9 @@ uint64_t weir_session_offer(const weir_session *session);
 /* A transport that the session has not got from weir_session_connect: everything that follows from
  * the group's size, and which ranks share a machine; collective. */
 weir_status weir_session_settle(weir_session *session);
-/* The transport of a group that some have joined, or of those who are left of one that has ended, in
- * place of the old one; *joined: so many more than there were.  Where that fails, the old one stays,
- * or all of the new one is there.  The engine has stood by, if there is one.  Collective. */
+/* The transport of a group that some have joined, or of those who are left of one that has ended,
+ * in place of the old one; *joined: so many more than there were.  Where that fails, the old one
+ * stays, or all of the new one is there.  The engine has stood by, if there is one.  Collective. */
 weir_status weir_session_move(weir_session *session, bool grows, int *joined);
 /* After a change of the group: all ranks' standings, made one, and what starts again with it.
  * Collective. */

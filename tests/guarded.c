@@ -7,7 +7,8 @@
  * should wake every few milliseconds, tell: a failure during which one of them slept for long, too,
  * does not count.  A failure without such a gap is one, at once.
  *
- * The last line says what the test took of the processor, which the time on a busy machine does not. */
+ * The last line says what the test took of the processor, which the time on a busy machine does
+ * not. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
-/* Which cases of a grid a test tries: every one, or under a sanitizer, where each takes ten times as
- * long, a part drawn at random, another one in every run.  The seed is printed; WEIR_SAMPLE_SEED
+/* Which cases of a grid a test tries: every one, or under a sanitizer, where each takes ten times
+ * as long, a part drawn at random, another one in every run.  The seed is printed; WEIR_SAMPLE_SEED
  * draws the same part again. */
 #ifndef WEIR_TESTS_SAMPLED_H
 #define WEIR_TESTS_SAMPLED_H

@@ -1,5 +1,5 @@
-/* All-gather in one hop: every rank sends its block to every other.  One latency, the least there can
- * be, and no more bytes than any other takes. */
+/* All-gather in one hop: every rank sends its block to every other.  One latency, the least there
+ * can be, and no more bytes than any other takes. */
 #include "collectives/comm.h"
 #include "collectives/patterns/patterns.h"
 

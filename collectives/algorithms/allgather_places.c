@@ -31,8 +31,8 @@ static weir_status native(weir_comm *comm, const weir_places *places, weir_heade
 
 /* --- around a ring ---------------------------------------------------------------------------- */
 
-/* Messages of a block: one a span, and the header; each passes a link once, so that its number is that
- * of its span. */
+/* Messages of a block: one a span, and the header; each passes a link once, so that its number is
+ * that of its span. */
 typedef struct messages {
   weir_send *send;
   weir_recv *recv;

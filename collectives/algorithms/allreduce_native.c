@@ -1,6 +1,6 @@
-/* All-reduce of the transport itself, in shared memory, or of the library below it, MPI's or NCCL's:
- * rows beside those made of messages.  NCCL's can be told the algorithm, and sums inside of machines
- * for rows of two levels. */
+/* All-reduce of the transport itself, in shared memory, or of the library below it, MPI's or
+ * NCCL's: rows beside those made of messages.  NCCL's can be told the algorithm, and sums inside of
+ * machines for rows of two levels. */
 #include "base/base.h"
 #include "collectives/comm.h"
 #include "collectives/told.h"

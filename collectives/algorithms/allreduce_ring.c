@@ -36,8 +36,8 @@ static weir_status reduce_scatter(ring *r) {
   return WEIR_OK;
 }
 
-/* One hop of the all-gather: a chunk's bytes and, as a message of its own behind it, a header.  Both
- * leave in one system call. */
+/* One hop of the all-gather: a chunk's bytes and, as a message of its own behind it, a header.
+ * Both leave in one system call. */
 static weir_status gather_hop(ring *r, int hop, const void *out, size_t out_bytes, void *in,
                               size_t in_bytes) {
   const uint32_t first = (uint32_t)(r->size - 1 + 2 * hop);

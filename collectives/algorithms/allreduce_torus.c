@@ -4,8 +4,8 @@
  * inside of machines, columns between them (weir_torus_grid).  Of a prime number of ranks on one
  * machine there is one row, which is a ring.
  *
- * The order of summing is that of the rings: fixed.  Headers go round in the all-gathers, first those
- * of a column, then whole columns along the row. */
+ * The order of summing is that of the rings: fixed.  Headers go round in the all-gathers, first
+ * those of a column, then whole columns along the row. */
 #include "collectives/algorithms/values.h"
 
 typedef struct torus {
@@ -54,8 +54,8 @@ static weir_status reduce_scatter(torus *t, const line *l) {
   return WEIR_OK;
 }
 
-/* The i-th header that travels with what member m of the line owns: its own, around a column; those of
- * its column from this row on, around a row. */
+/* The i-th header that travels with what member m of the line owns: its own, around a column; those
+ * of its column from this row on, around a row. */
 static void *header_of(const torus *t, const line *l, int m, int i) {
   const int row = l->along ? (l->row + i) % t->grid.rows : m % l->size;
   const int column = l->along ? m % l->size : l->column;

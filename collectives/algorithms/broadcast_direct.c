@@ -1,5 +1,5 @@
-/* Direct broadcast: the root sends everything to everybody at once.  One latency, for N - 1 times the
- * bytes on the root's link: for short lists between ranks that are far from each other. */
+/* Direct broadcast: the root sends everything to everybody at once.  One latency, for N - 1 times
+ * the bytes on the root's link: for short lists between ranks that are far from each other. */
 #include "collectives/comm.h"
 
 weir_status weir_broadcast_direct(weir_comm *comm, int root, void *data, size_t capacity,

@@ -256,7 +256,8 @@ static weir_status decode_block(const weir_coder *coder, const unsigned char *me
   return coder->codec->decode(coder->context, message, message_of(coder, count), &layout, x, how);
 }
 
-/* All of it is looked at here, unless it is elsewhere: who has the values finds nothing wrong with it. */
+/* All of it is looked at here, unless it is elsewhere: who has the values finds nothing wrong with
+ * it. */
 static weir_status hand_on(weir_comm *comm, const weir_coder *coder, int peer, const void *message,
                            weir_chunk chunk, weir_decoding how) {
   const weir_coder_part part = part_of(coder, chunk, peer, 0);

@@ -1,8 +1,8 @@
 /* Compressed tree all-reduce: binomial reduction, encoded anew on every level, and a broadcast of
  * the root's message as it is.
  *
- * Where messages stay (coder->stays) they are read from the child's room and the root's, and what is
- * handed on is empty: it says that the message is there. */
+ * Where messages stay (coder->stays) they are read from the child's room and the root's, and what
+ * is handed on is empty: it says that the message is there. */
 #include <string.h>
 
 #include "collectives/comm.h"

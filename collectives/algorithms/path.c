@@ -208,8 +208,8 @@ static weir_status refuse(const walk *w, weir_site place, int peer) {
   return weir_fail(WEIR_E_PROTOCOL, "machine %d sent a %s", peer, why);
 }
 
-/* What has come from a rank are `messages` for every element of the range?  Whoever passes them on is
- * answerable for them, and nothing can be wrong when they are added up. */
+/* What has come from a rank are `messages` for every element of the range?  Whoever passes them on
+ * is answerable for them, and nothing can be wrong when they are added up. */
 static weir_status check(const walk *w, weir_site place, int peer, const unsigned char *messages,
                          size_t bytes, weir_chunk range, size_t due) {
   const unsigned char *message;

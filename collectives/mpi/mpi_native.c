@@ -1,6 +1,6 @@
 /* The library's own all-reduce, without blocking: a blocking one would wait for a dead rank for
- * ever.  Beside the sum, all ranks gather each other's tag and side header: so nothing is used before
- * it is known that all ranks mean the same operation. */
+ * ever.  Beside the sum, all ranks gather each other's tag and side header: so nothing is used
+ * before it is known that all ranks mean the same operation. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Moving messages: all of MPI's requests of a call are tested together until none is left, and what is
- * in memory is moved in between. */
+/* Moving messages: all of MPI's requests of a call are tested together until none is left, and what
+ * is in memory is moved in between. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -27,8 +27,8 @@ size_t weir_recv_after(const weir_recv *recv, size_t recvs, size_t i);
  * and both values. */
 weir_status weir_tag_check(int peer, const weir_tag *expected, const weir_tag *got);
 
-/* What goes before a message where the library below, or memory, keeps the bytes as they are; in the
- * machine's own order of bytes. */
+/* What goes before a message where the library below, or memory, keeps the bytes as they are; in
+ * the machine's own order of bytes. */
 typedef struct weir_frame {
   uint32_t magic;
   uint16_t version;

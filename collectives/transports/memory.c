@@ -7,8 +7,8 @@
 
 #include "base/base.h"
 
-/* At most so much of a ring is moved before the other side sees it, and copies the one piece while this
- * one copies the next. */
+/* At most so much of a ring is moved before the other side sees it, and copies the one piece while
+ * this one copies the next. */
 #define PIECES 4
 
 static unsigned char *bytes_of(weir_memory_ring *ring) { return (unsigned char *)(ring + 1); }

@@ -5,8 +5,8 @@
  * memory.c           the bytes of a connection that travel there
  * memory_messages.c  whole messages, for a transport below which there are no bytes to replace
  *
- * A connection in memory is a ring of bytes in each direction, with one writer and one reader.  What
- * travels in it is its transport's affair, and so whatever is true of the transport's other
+ * A connection in memory is a ring of bytes in each direction, with one writer and one reader.
+ * What travels in it is its transport's affair, and so whatever is true of the transport's other
  * connections (tags, lengths, time-outs, blame) is true of it.
  *
  * It may have a bell, a socket to the other side: whoever is about to sleep in poll says so in the
@@ -23,8 +23,9 @@
 
 #include "collectives/transports/common.h"
 
-/* Rings lie in the segment one behind the other, each with its bytes behind it.  A side keeps its own
- * position and checks the other's: what another process writes there cannot lead outside of a ring. */
+/* Rings lie in the segment one behind the other, each with its bytes behind it.  A side keeps its
+ * own position and checks the other's: what another process writes there cannot lead outside of a
+ * ring. */
 typedef struct weir_memory_ring {
   _Alignas(64) _Atomic uint64_t head; /* bytes ever written */
   _Atomic uint32_t hungry;            /* the reader sleeps until there are some */
@@ -98,8 +99,8 @@ typedef struct weir_memory_call {
 bool weir_memory_reaches(const weir_machine_memory *shared, int rank);
 /* With what stands before progress set. */
 void weir_memory_begin(weir_memory_call *call);
-/* Move whatever can be moved; *moved is set where something was.  No byte of a message whose frame is
- * not what is due gets to its place. */
+/* Move whatever can be moved; *moved is set where something was.  No byte of a message whose frame
+ * is not what is due gets to its place. */
 weir_status weir_memory_turn(weir_memory_call *call, bool *moved);
 /* A rank that a message is due from, else one that a message is due to; -1: none. */
 int weir_memory_waits_for(const weir_memory_call *call);

@@ -1,5 +1,6 @@
-/* Whole messages in the memory that ranks of a machine share: a frame and its payload, one behind the
- * other.  A message longer than its ring passes through it piece by piece, straight into its place. */
+/* Whole messages in the memory that ranks of a machine share: a frame and its payload, one behind
+ * the other.  A message longer than its ring passes through it piece by piece, straight into its
+ * place. */
 #include <errno.h>
 
 #include "base/base.h"

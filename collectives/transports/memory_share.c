@@ -1,11 +1,12 @@
-/* How the ranks of a machine come to share memory, once the group has met over whatever connects it.
+/* How the ranks of a machine come to share memory, once the group has met over whatever connects
+ * it.
  *
- * The first rank of each machine makes a segment without a name and tells the others its descriptor,
- * which they open through /proc: the kernel lets nobody do so who might not read this process's memory
- * anyway, and nothing is left behind, whoever dies.  What is told comes over the group's connections, so
- * it is trusted as much as they are, and nobody has to be waited for who has not met already.  A machine
- * shares its memory when all of its ranks could open the segment; else its messages travel as before,
- * and those who could not say why. */
+ * The first rank of each machine makes a segment without a name and tells the others its
+ * descriptor, which they open through /proc: the kernel lets nobody do so who might not read this
+ * process's memory anyway, and nothing is left behind, whoever dies.  What is told comes over the
+ * group's connections, so it is trusted as much as they are, and nobody has to be waited for who
+ * has not met already.  A machine shares its memory when all of its ranks could open the segment;
+ * else its messages travel as before, and those who could not say why. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -48,7 +49,8 @@ typedef struct sharing {
 
 /* --- the segment ------------------------------------------------------------------------------ */
 
-/* Behind a line with the nonce: a ring for each stream from each rank of the machine to each other. */
+/* Behind a line with the nonce: a ring for each stream from each rank of the machine to each
+ * other. */
 static void lay_out(sharing *s) {
   const size_t ranks = (size_t)s->ranks, rings = ranks * (ranks - 1) * (size_t)s->streams;
   s->ring_bytes = RING_MAX;

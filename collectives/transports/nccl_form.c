@@ -1,5 +1,5 @@
-/* How NCCL's communicators come about: ranks tell each other where they are and whether they are ready,
- * so that a group that NCCL cannot form ends here, by name, and not in NCCL. */
+/* How NCCL's communicators come about: ranks tell each other where they are and whether they are
+ * ready, so that a group that NCCL cannot form ends here, by name, and not in NCCL. */
 #include <stdlib.h>
 #include <string.h>
 

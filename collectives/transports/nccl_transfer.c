@@ -1,4 +1,5 @@
-/* Messages: announced over the group below, then, where they are long, one group of NCCL's sends and receives.
+/* Messages: announced over the group below, then, where they are long, one group of NCCL's sends
+ * and receives.
  *
  * Memory on the device is used as it is; the host's goes through memory of the transport's own.
  * Copies from the host come first, then NCCL's group, then, once that is over, copies to the host:
@@ -345,8 +346,8 @@ weir_status nct_allreduce_told(weir_transport *t, weir_told_algorithm how, const
                                         tag, x, n, blocks, block_bytes, deadline_s);
 }
 
-/* The communicator is of all ranks, or of each machine's: a rank alone on its machine knows which by
- * what was asked for. */
+/* The communicator is of all ranks, or of each machine's: a rank alone on its machine knows which
+ * by what was asked for. */
 bool nct_sums_inside(const weir_transport *t, const int *machine) {
   const nct *self = (const nct *)t;
   const bool alone = self->options.inside && self->members < 2;

@@ -1,5 +1,6 @@
 /* Waiting for NCCL.  It has no time-outs of its own and does not say which rank is missing: so
- * nobody ever waits in a call of CUDA's or NCCL's, and who is to blame is found by the group below. */
+ * nobody ever waits in a call of CUDA's or NCCL's, and who is to blame is found by the group
+ * below. */
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
@@ -30,8 +31,8 @@ weir_status nct_result(nct *self, ncclResult_t result, const char *doing) {
   return status;
 }
 
-/* A rank of the communicator that has left; -1 when there is none.  Others owe NCCL nothing, and may
- * be through. */
+/* A rank of the communicator that has left; -1 when there is none.  Others owe NCCL nothing, and
+ * may be through. */
 static int find_left(const nct *self) {
   weir_transport *control = self->control;
   for (int r = 0; r < self->base.size; r++)

@@ -1,9 +1,9 @@
 /* Survivors of a lost rank form a new group over shared memory.  Whoever sees that all who can come
  * have come writes down who they are; the first such proposal that is put forward, by one atomic
  * compare-and-swap, holds for all (consensus of any number of processes: M. Herlihy, "Wait-free
- * synchronization", 1991).  Proposals of too few are not put forward, so that it does not matter who
- * has asked how often.  The survivors then meet in a segment of their own; if that does not come
- * about, its members decide anew. */
+ * synchronization", 1991).  Proposals of too few are not put forward, so that it does not matter
+ * who has asked how often.  The survivors then meet in a segment of their own; if that does not
+ * come about, its members decide anew. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,8 +13,8 @@
 
 #define SLICE_S 0.02
 
-/* It asks to go on, in this attempt or a later one.  Whoever has asked in an earlier one and has not
- * come is not counted on again. */
+/* It asks to go on, in this attempt or a later one.  Whoever has asked in an earlier one and has
+ * not come is not counted on again. */
 static bool asks(const shm *self, int rank, uint32_t reunion) {
   return atomic_load(&self->member[rank].asks) > reunion;
 }
@@ -131,8 +131,8 @@ weir_status shm_shrink(weir_transport *t, double timeout_s, weir_transport **out
     char segment[SHM_NAME_MAX];
     atomic_store(&self->member[t->rank].asks, 0);
     self->reunions++;
-    /* Without this rank that group does not come about, and no other has the name: its rank 0 may be
-     * stopped, and would leave it when it is killed. */
+    /* Without this rank that group does not come about, and no other has the name: its rank 0 may
+     * be stopped, and would leave it when it is killed. */
     shm_segment_name(name, segment);
     (void)shm_unlink(segment);
   }

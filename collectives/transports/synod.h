@@ -17,10 +17,10 @@
  *   it, going by who has answered without having done so.  Else it proposes those who answer.
  *   Nobody who has answered is therefore left out, unless a quorum may have decided before.
  * - Who comes while a proposal is out, and is not in it, has it made again in a new ballot.
- * - A group that has lost nobody may take others in, its guests: ranks from `size` on, which have no
- *   vote.  A promise of a rank that has accepted nothing tells which have come to it, and where all
- *   ranks promise so, the proposal holds the guests of all of them.  So every rank knows whom it is
- *   to accept.
+ * - A group that has lost nobody may take others in, its guests: ranks from `size` on, which have
+ *   no vote.  A promise of a rank that has accepted nothing tells which have come to it, and where
+ *   all ranks promise so, the proposal holds the guests of all of them.  So every rank knows whom
+ *   it is to accept.
  *
  * Whatever was promised and accepted stays with the group from one attempt to the next, so that
  * attempts meet, however many each rank has made.  All of it is explored in

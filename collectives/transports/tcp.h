@@ -36,8 +36,8 @@
 
 /* --- frames --------------------------------------------------------------------------------- */
 
-/* Little-endian on the wire.  Behind it comes the message, or a stream's part of it, and behind that
- * the CRC32C of both. */
+/* Little-endian on the wire.  Behind it comes the message, or a stream's part of it, and behind
+ * that the CRC32C of both. */
 typedef struct tcp_frame {
   uint32_t magic;
   uint16_t version;

@@ -244,8 +244,8 @@ static bool any_ready(const struct pollfd *fds, size_t count) {
   return false;
 }
 
-/* How often the door is looked at, so that strangers cost a bounded part of a processor however many
- * call and however little each says: so often in a span, and then not until it is over. */
+/* How often the door is looked at, so that strangers cost a bounded part of a processor however
+ * many call and however little each says: so often in a span, and then not until it is over. */
 typedef struct porch {
   double begin_s; /* of the span */
   int looks;
@@ -282,8 +282,8 @@ static void *answerer_main(void *argument) {
     (void)poll(fds, 3 + guests, meeting ? LOOK_MS : rest > 0 ? rest : -1);
     if (fds[1].revents) return NULL;
     if (any_ready(fds + 2, 1 + guests)) looked(&door);
-    /* While a group lives that nobody may join nobody has business at the door, and whoever sat there
-     * would take the place of survivors.  One of these that comes early calls again. */
+    /* While a group lives that nobody may join nobody has business at the door, and whoever sat
+     * there would take the place of survivors.  One of these that comes early calls again. */
     if (self->joiners != NULL && any_ready(fds + 2, 1 + guests)) tcp_joiners_turn(self);
     if (self->joiners == NULL && fds[2].revents && !atomic_load(&self->meeting))
       tcp_turn_away(self->listener);

@@ -10,9 +10,9 @@
 #define TRAIN_DATAGRAM 1400                 /* payload bytes of each of a train */
 enum { KIND_ASK = 1, KIND_REPLY = 2, KIND_ABORT = 3, KIND_TRAIN = 4, KIND_ARRIVED = 5 };
 
-/* Little-endian on the wire.  Each carries 8 bytes of a proof under the group's key, so that strangers
- * neither end a group nor bend what it measures: an abort's takes the place of `sequence`, all others'
- * that of `culprit` and `reason`, which only an abort has. */
+/* Little-endian on the wire.  Each carries 8 bytes of a proof under the group's key, so that
+ * strangers neither end a group nor bend what it measures: an abort's takes the place of
+ * `sequence`, all others' that of `culprit` and `reason`, which only an abort has. */
 typedef struct datagram {
   uint32_t magic;
   uint16_t version;
@@ -33,13 +33,13 @@ _Static_assert(sizeof(datagram) == 64, "a datagram has no padding");
 
 datagram tcp_datagram_compose(const tcp *self, int kind, uint64_t sequence);
 void tcp_datagram_send(int fd, datagram *d, const struct sockaddr_in *to);
-/* Prove all but an abort: what it says is settled but for a reply's sent_ns, which is filled in last, and
- * a train's index, so that one proof does for all of it. */
+/* Prove all but an abort: what it says is settled but for a reply's sent_ns, which is filled in
+ * last, and a train's index, so that one proof does for all of it. */
 void tcp_datagram_sign(const tcp *self, datagram *d);
 bool tcp_datagram_is_proved(const tcp *self, const datagram *d);
 uint64_t tcp_datagram_proof(const datagram *d);
-/* One datagram of this job from another rank of it, proved, with the kernel's stamp.  1: there is one;
- * 0: something else came; -1: nothing is there. */
+/* One datagram of this job from another rank of it, proved, with the kernel's stamp.  1: there is
+ * one; 0: something else came; -1: nothing is there. */
 int tcp_datagram_take(const tcp *self, int fd, datagram *d, struct sockaddr_in *from,
                       int64_t *stamp);
 /* Is it whole, of our version and job, and from another rank of it?  length: what came, of which at

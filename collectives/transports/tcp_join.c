@@ -1,7 +1,7 @@
 /* How a rank joins a group that runs: it makes itself known to one member, whose table it goes
  * through, and waits on a connection to each until they tell it of the group that has it.  Whatever
- * goes wrong before that, a member that is lost or a group that changes without it, it begins again,
- * with a new number. */
+ * goes wrong before that, a member that is lost or a group that changes without it, it begins
+ * again, with a new number. */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <poll.h>

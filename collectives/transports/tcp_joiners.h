@@ -32,8 +32,8 @@ void tcp_joiners_close(tcp_joiners *j);
 size_t tcp_joiners_poll(tcp_joiners *j, struct pollfd *fds);
 void tcp_joiners_turn(tcp *self);
 
-/* Members come together from now on, and `meeting` says so: whoever else has called is hung up on, so
- * that members among them call again; grows: but for those who wait. */
+/* Members come together from now on, and `meeting` says so: whoever else has called is hung up on,
+ * so that members among them call again; grows: but for those who wait. */
 void tcp_joiners_make_way(tcp_joiners *j, bool grows);
 /* As `waiting` in transport.h. */
 uint32_t tcp_waiting(weir_transport *t);

@@ -129,7 +129,8 @@ static void admit(tcp_meeting *m, int i, int rank, const tcp_hello *ports) {
 
 /* --- those who come ------------------------------------------------------------------------- */
 
-/* It goes on to the other members, whom it finds in the table.  Half of the seats are for others. */
+/* It goes on to the other members, whom it finds in the table.  Half of the seats are for
+ * others. */
 static void receive_joiner(tcp_meeting *m, int i) {
   tcp_guest *guest = &m->guest[i];
   int joiners = 0;

@@ -65,7 +65,8 @@ void tcp_meeting_forget(tcp_meeting *m, int i);
 void tcp_meeting_close(tcp_meeting *m);
 
 /* Tell the table of this rank's group behind a hello, which names its kind, and prove it to the one
- * who has said `hello` over fd and was challenged; false: the connection ends, or the deadline passes. */
+ * who has said `hello` over fd and was challenged; false: the connection ends, or the deadline
+ * passes. */
 bool tcp_tell_table(const tcp *self, int fd, const tcp_hello *hello, const tcp_hello *challenge,
                     tcp_hello h, double deadline_s);
 /* The table of `size` ranks behind such a hello, to be freed; WEIR_OK with NULL: the connection has

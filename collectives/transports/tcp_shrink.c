@@ -1,8 +1,7 @@
-/* Members of a group form a new one over TCP, survivors of a lost rank or all of them with some that
- * join (tcp_joiners.h): each calls those below it at the
- * addresses it knows and hears those above, and on these connections they agree on who goes on
- * (synod.h).  A rank's last word on a connection says what was decided; what follows it belongs to
- * the new group.
+/* Members of a group form a new one over TCP, survivors of a lost rank or all of them with some
+ * that join (tcp_joiners.h): each calls those below it at the addresses it knows and hears those
+ * above, and on these connections they agree on who goes on (synod.h).  A rank's last word on a
+ * connection says what was decided; what follows it belongs to the new group.
  *
  * The lowest rank proposes.  Others do so when those below them are not there or have been silent
  * for SILENT_S; all of it ends 3 timeout_s and SPARE_S after the call began, or before. */
@@ -318,8 +317,8 @@ static weir_status agree(reunion *u) {
 static void take_survivor(reunion *u, tcp *self, int n, int old) {
   tcp_arrival *a = &u->meeting->arrival[old];
   const tcp_peer *last = &u->old->peer[old];
-  /* Whoever has come listens elsewhere than before, and has to be told there how the group ends even
-   * where it has fallen silent since. */
+  /* Whoever has come listens elsewhere than before, and has to be told there how the group ends
+   * even where it has fallen silent since. */
   if (a->echo_port != 0)
     tcp_set_peer(&self->peer[n], a->address, a->data_port, a->echo_port);
   else
@@ -337,7 +336,8 @@ static void take_joiner(const tcp *old, tcp *self, int n) {
   guest->fd = -1;
 }
 
-/* What one who joins needs of the new group; one that is gone meanwhile the first transfer finds. */
+/* What one who joins needs of the new group; one that is gone meanwhile the first transfer
+ * finds. */
 static void welcome(const reunion *u, const tcp *self, const weir_key *name) {
   for (int n = u->old->base.size; n < self->base.size; n++) {
     const tcp_guest *guest = &u->old->joiners->joiner[n - u->old->base.size].guest;

@@ -73,8 +73,8 @@ weir_status tcp_resolve(const char *where, struct sockaddr_in *out) {
   return WEIR_OK;
 }
 
-/* More may call in the 0.1 s for which a door is not looked at (tcp_datagram.c) than the usual 128; who
- * finds no place calls again only after a second. */
+/* More may call in the 0.1 s for which a door is not looked at (tcp_datagram.c) than the usual 128;
+ * who finds no place calls again only after a second. */
 #define BACKLOG 1024
 
 weir_status tcp_listen(struct sockaddr_in *address, double deadline_s, int *out) {

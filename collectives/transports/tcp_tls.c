@@ -58,8 +58,8 @@ static int write_some(BIO *bio, const char *data, int bytes) {
   return (int)sent;
 }
 
-/* Where records begin and end, by what has come.  Their heads are read before the cipher can vouch for
- * them. */
+/* Where records begin and end, by what has come.  Their heads are read before the cipher can vouch
+ * for them. */
 static void follow(tcp_tls *tls, const unsigned char *data, size_t bytes) {
   while (bytes > 0) {
     size_t part = 1;
@@ -216,8 +216,8 @@ static short wait_for(tcp_tls *tls, int result) {
   return 0;
 }
 
-/* The proof of one side that it knows the group's key, bound to this connection by what only its two
- * ends have agreed on. */
+/* The proof of one side that it knows the group's key, bound to this connection by what only its
+ * two ends have agreed on. */
 static bool prove(const tcp_tls *tls, bool called, unsigned char proof[WEIR_PROOF_BYTES]) {
   unsigned char agreed[32];
   weir_key key;
@@ -300,8 +300,8 @@ static void hang_up(const tcp *self, int way) {
   p->fd = -1;
 }
 
-/* A step further with all that still shake hands: how many that are.  *failed: the first that cannot
- * any more, -1: none. */
+/* A step further with all that still shake hands: how many that are.  *failed: the first that
+ * cannot any more, -1: none. */
 static size_t turn(tcp *self, bool late, int *failed) {
   size_t count = 0;
   *failed = -1;
@@ -352,8 +352,8 @@ weir_status tcp_tls_open(tcp *self, double deadline_s, bool strict) {
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-/* Others on this thread may have left errors behind, for which one of ours would be taken.  To clear
- * where there are none takes longer than to look. */
+/* Others on this thread may have left errors behind, for which one of ours would be taken.  To
+ * clear where there are none takes longer than to look. */
 static void forget_errors(void) {
   if (ERR_peek_error() != 0) ERR_clear_error();
 }
@@ -363,8 +363,8 @@ static int why(tcp_tls *tls, int result) {
   const int error = SSL_get_error(tls->ssl, result);
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return EAGAIN;
   const int reason = ERR_GET_REASON(ERR_peek_error());
-  /* Damage comes first: to tell the other side of it may have failed, too.  Told by the other side that
-   * what it got was damaged, it will say the same of this rank. */
+  /* Damage comes first: to tell the other side of it may have failed, too.  Told by the other side
+   * that what it got was damaged, it will say the same of this rank. */
   if (error == SSL_ERROR_SSL && reason != SSL_R_UNEXPECTED_EOF_WHILE_READING)
     return reason >= SSL_AD_REASON_OFFSET ? EPROTO : EBADMSG;
   if (tls->ended || error == SSL_ERROR_ZERO_RETURN) return 0;

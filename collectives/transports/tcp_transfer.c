@@ -2,8 +2,8 @@
  * takes what is there of a payload and whatever follows it; polls and clock readings happen only
  * where nothing else can be done, because a system call is dear on an emulated machine.
  *
- * Every message is summed up (CRC32C) on its way through the cache: before the kernel copies it out,
- * and after it has copied it in.
+ * Every message is summed up (CRC32C) on its way through the cache: before the kernel copies it
+ * out, and after it has copied it in.
  *
  * With several streams a long message is divided among them by its length, which its header on
  * stream 0 tells: another stream is read only as far as those headers are known. */
@@ -109,8 +109,8 @@ typedef struct parcel {
   size_t pieces, total;
 } parcel;
 
-/* Of message i, which is number m of the parcel: skip bytes of it have left.  Returns whether all of
- * it is in.  Only of the first one a part is put in, so that nothing is summed up twice. */
+/* Of message i, which is number m of the parcel: skip bytes of it have left.  Returns whether all
+ * of it is in.  Only of the first one a part is put in, so that nothing is summed up twice. */
 static bool pack(const tcp_call *x, int way, size_t i, int m, parcel *c, size_t skip) {
   tcp_peer *p = &x->self->peer[way];
   const tcp_part part = part_of_send(x, way, i);

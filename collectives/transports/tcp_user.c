@@ -38,8 +38,8 @@ static bool ends_of(int fd, ends *e) {
          getpeername(fd, (struct sockaddr *)&e->other, &other) == 0;
 }
 
-/* The kernel knows both ends of a connection on the loopback, each with the user who made it.  It is
- * asked for the other end alone (sock_diag(7)).  *searched false: it does not answer. */
+/* The kernel knows both ends of a connection on the loopback, each with the user who made it.  It
+ * is asked for the other end alone (sock_diag(7)).  *searched false: it does not answer. */
 static bool ask(const ends *e, unsigned *user, bool *searched) {
   struct {
     struct nlmsghdr head;

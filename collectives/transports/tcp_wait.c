@@ -67,10 +67,10 @@ static weir_status look(tcp_call *x, int way, bool *moves) {
   return status;
 }
 
-/* Look for what is due again and again, until messages can move on (*moves): one is complete, or there
- * is something in memory; with more ranks than processors yielding to those that have something to do.
- * Where processors have other work it does not come in time, or this rank gets its processor back late,
- * by some milliseconds: then it abstains for longer and longer. */
+/* Look for what is due again and again, until messages can move on (*moves): one is complete, or
+ * there is something in memory; with more ranks than processors yielding to those that have
+ * something to do. Where processors have other work it does not come in time, or this rank gets its
+ * processor back late, by some milliseconds: then it abstains for longer and longer. */
 static weir_status stay_awake(tcp_call *x, bool *moves) {
   tcp *self = x->self;
   if (self->abstain > 0) {

@@ -5,8 +5,8 @@
 #include "collectives/transports/synod.h"
 #include "collectives/transports/tcp.h"
 
-/* Little-endian on the wire; behind it lie two sets of ranks, 8 bytes for each 64 of the group and of
- * the guests that it may have: the members, and the dead. */
+/* Little-endian on the wire; behind it lie two sets of ranks, 8 bytes for each 64 of the group and
+ * of the guests that it may have: the members, and the dead. */
 typedef struct tcp_word {
   uint32_t magic;
   uint16_t version;

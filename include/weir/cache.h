@@ -3,13 +3,13 @@
  * by the group, and kept in the memory of its machines.
  *
  * Every sample has an owner, a rank that follows from the sample's number alone.  The owner reads a
- * sample from the source when it is first asked for it and keeps it in its memory, or, where that is
- * full, on its disk; other ranks ask it over TCP connections of the cache's own, so that a step's
- * collectives are not disturbed.  What fits in neither is read from the source each time.  A rank
- * that does not answer within timeout_s is asked no more, and those left own what it owned.
+ * sample from the source when it is first asked for it and keeps it in its memory, or, where that
+ * is full, on its disk; other ranks ask it over TCP connections of the cache's own, so that a
+ * step's collectives are not disturbed.  What fits in neither is read from the source each time.  A
+ * rank that does not answer within timeout_s is asked no more, and those left own what it owned.
  *
- * Threads: a cache is used from one thread at a time.  Its own threads call read and decode, several
- * at a time and beside the caller's. */
+ * Threads: a cache is used from one thread at a time.  Its own threads call read and decode,
+ * several at a time and beside the caller's. */
 #ifndef WEIR_CACHE_H
 #define WEIR_CACHE_H
 
@@ -71,9 +71,9 @@ static inline void weir_cache_options_init(weir_cache_options *options) {
 weir_status weir_cache_open(weir_cache **out, weir_session *session,
                             const weir_cache_options *options);
 
-/* Begin an epoch: a permutation of all samples, which follows from seed and epoch alone; rank r of N
- * gets places r, r + N, r + 2N, ... of it, so that each sample is some rank's, once.  *order (count
- * entries, which differ by at most one between ranks; valid until the next call of this or
+/* Begin an epoch: a permutation of all samples, which follows from seed and epoch alone; rank r of
+ * N gets places r, r + N, r + 2N, ... of it, so that each sample is some rank's, once.  *order
+ * (count entries, which differ by at most one between ranks; valid until the next call of this or
  * weir_cache_ahead) is this rank's, and is read ahead from now on.  Both pointers may be NULL. */
 weir_status weir_cache_epoch(weir_cache *cache, uint64_t epoch, const uint32_t **order,
                              size_t *count);

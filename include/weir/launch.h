@@ -43,10 +43,11 @@ typedef struct weir_launch {
 weir_status weir_launch_read(weir_launch *launch);
 
 /* Fill in rank and world_size from the environment, and job_id and rendezvous where they are not
- * set yet (0, NULL).  Transport "auto" becomes "shm+mpi", which comes to "mpi" where no two ranks share
- * a host, when Open MPI's mpirun started this process and this build has MPI.  options may point into *launch afterwards, so *launch must live until
- * weir_session_create returns.  Errors are those of weir_launch_read, and WEIR_E_INVALID when
- * several ranks, not over MPI, would have nowhere to meet. */
+ * set yet (0, NULL).  Transport "auto" becomes "shm+mpi", which comes to "mpi" where no two ranks
+ * share a host, when Open MPI's mpirun started this process and this build has MPI.  options may
+ * point into *launch afterwards, so *launch must live until weir_session_create returns.  Errors
+ * are those of weir_launch_read, and WEIR_E_INVALID when several ranks, not over MPI, would have
+ * nowhere to meet. */
 weir_status weir_options_from_environment(weir_options *options, weir_launch *launch);
 
 #pragma GCC visibility pop

@@ -1,10 +1,10 @@
 /* Weir: work that every rank would repeat, divided among the ranks.
  *
  * After a step all ranks hold the same averages and the same weights, and an optimizer that needs
- * more than the gradient computes the same from them everywhere.  Here each rank computes a share of
- * it, and an all-gather gives every rank all results: the parallel tensor operator (S. Shi et al.,
- * Towards Scalable Distributed Training of Deep Learning on Public Cloud Clusters, 2021, section 4.2,
- * equations 12 to 14).  On it: the norms that LARS and LAMB scale a tensor's step by.
+ * more than the gradient computes the same from them everywhere.  Here each rank computes a share
+ * of it, and an all-gather gives every rank all results: the parallel tensor operator (S. Shi et
+ * al., Towards Scalable Distributed Training of Deep Learning on Public Cloud Clusters, 2021,
+ * section 4.2, equations 12 to 14).  On it: the norms that LARS and LAMB scale a tensor's step by.
  *
  * All calls are collective, and come between weir_step_end and the next weir_submit.  Every rank
  * passes the same arguments, and data that are the same bit for bit; their addresses may differ.
@@ -51,10 +51,11 @@ typedef struct weir_map {
  * exchanged. */
 weir_status weir_parallel_map(weir_session *session, const weir_map *map, void *results);
 
-/* A tensor whose step is to be scaled, as floats, whatever type its gradient is registered with; the
- * same on all ranks.  Where the session's gradients are: in host memory, or on its device
- * (weir_options.device), behind what is queued on weir_options.stream; elsewhere WEIR_E_INVALID.  Scales
- * have the same bits on either, and so ranks with and without a device may be in one group. */
+/* A tensor whose step is to be scaled, as floats, whatever type its gradient is registered with;
+ * the same on all ranks.  Where the session's gradients are: in host memory, or on its device
+ * (weir_options.device), behind what is queued on weir_options.stream; elsewhere WEIR_E_INVALID.
+ * Scales have the same bits on either, and so ranks with and without a device may be in one
+ * group. */
 typedef struct weir_scaled_tensor {
   size_t numel;
   const float *weight;   /* numel each */
@@ -83,9 +84,9 @@ weir_status weir_lars_scales(weir_session *session, const weir_lars *lars,
 /* LAMB (Y. You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes,
  * 2020, algorithm 2), at update number `step`, counting from 0:
  *
- *   m = beta1 first + (1 - beta1) g, v = beta2 second + (1 - beta2) g^2
- *   u = (m / (1 - beta1^(step + 1))) / (sqrt(v / (1 - beta2^(step + 1))) + epsilon) + weight_decay w
- *   scale = |w| / |u|, |w| within [least, most]
+ *   m = beta1 first + (1 - beta1) g, v = beta2 second + (1 - beta2) g^2 u = (m / (1 - beta1^(step +
+ *   1))) / (sqrt(v / (1 - beta2^(step + 1))) + epsilon) + weight_decay w scale = |w| / |u|, |w|
+ *   within [least, most]
  *
  * by which the learning rate of the tensor's step u is multiplied.  Moments are read, not updated.
  * Where |w| or |u| is 0, or either is not finite, scale = 1. */
@@ -105,16 +106,16 @@ weir_status weir_lamb_scales(weir_session *session, const weir_lamb *lamb,
 
 /* --- whole steps, divided ---------------------------------------------------------------------- *
  *
- * Norms are a part of these optimizers' work: every rank would still update all moments and weights.
- * Here each updates its share alone, keeps moments of that share alone (1 / world_size of the
- * memory), and new weights are gathered to where they belong.  Over shared memory a share is moved
- * piece by piece while others' pieces are taken.  Over a network the weights' bytes travel in every
- * step, half as many as an all-reduce of the gradient sends uncompressed: there weir_lars_scales and
- * weir_lamb_scales, and every rank updating everything, are mostly faster. */
+ * Norms are a part of these optimizers' work: every rank would still update all moments and
+ * weights.  Here each updates its share alone, keeps moments of that share alone (1 / world_size
+ * of the memory), and new weights are gathered to where they belong.  Over shared memory a share is
+ * moved piece by piece while others' pieces are taken.  Over a network the weights' bytes travel in
+ * every step, half as many as an all-reduce of the gradient sends uncompressed: there
+ * weir_lars_scales and weir_lamb_scales, and every rank updating everything, are mostly faster. */
 
-/* Moments of a rank's share: of elements [begin, begin + count) of all tensors' elements, one tensor
- * after the other.  To be registered as state (weir_register_state, room floats each, which is the
- * same on all ranks) where there are trials. */
+/* Moments of a rank's share: of elements [begin, begin + count) of all tensors' elements, one
+ * tensor after the other.  To be registered as state (weir_register_state, room floats each, which
+ * is the same on all ranks) where there are trials. */
 typedef struct weir_moment_share {
   size_t struct_size;   /* sizeof(weir_moment_share) */
   int rank, world_size; /* for which they were divided */
@@ -124,9 +125,10 @@ typedef struct weir_moment_share {
       *second; /* the caller's, of `room` floats each, zero before the first step; on a device
                             where the session's gradients are */
 } weir_moment_share;
-/* Which share a rank of a group has, from the tensors' lengths alone; fills in all but struct_size and
- * the pointers.  numel[tensors].  0 of 1: all elements, which the serial form goes by.  Shares are
- * whole pieces of at most 65536 elements, and differ by less than two of them.  WEIR_E_INVALID. */
+/* Which share a rank of a group has, from the tensors' lengths alone; fills in all but struct_size
+ * and the pointers.  numel[tensors].  0 of 1: all elements, which the serial form goes by.  Shares
+ * are whole pieces of at most 65536 elements, and differ by less than two of them. 
+ * WEIR_E_INVALID. */
 weir_status weir_share_moments(const size_t *numel, size_t tensors, int rank, int world_size,
                                weir_moment_share *moments);
 
@@ -144,16 +146,17 @@ typedef struct weir_moved_tensor {
  *   LARS: v = momentum v + rate scale (g + weight_decay w), w = w - v; v is in moments->first
  *   LAMB: m and v as above, w = w - rate scale u; m and v are in moments->first and ->second
  *
- * with the scales of weir_lars_scales and weir_lamb_scales, from the same pieces: weights have the same
- * bits whatever the number of ranks, and alone (session NULL, moments of 0 of 1).  On a device each rank
- * moves its share there, and weights are gathered by way of page-locked memory, 4 bytes an element of
- * all tensors, which the session keeps.
+ * with the scales of weir_lars_scales and weir_lamb_scales, from the same pieces: weights have the
+ * same bits whatever the number of ranks, and alone (session NULL, moments of 0 of 1).  On a device
+ * each rank moves its share there, and weights are gathered by way of page-locked memory, 4 bytes
+ * an element of all tensors, which the session keeps.
  *
- * Until norms are known to all ranks, a failure leaves everything as it was.  One after that, of the
- * gathering, leaves weights in part updated: they are to be taken from a checkpoint.  So are all moments
- * when ranks are lost or join, as a lost rank's are gone with it: moments that were divided for
- * another group are WEIR_E_STATE.  Where groups shrink and go on without a checkpoint, keep whole
- * moments on every rank, and use the scales.  Other errors are those of weir_lamb_scales. */
+ * Until norms are known to all ranks, a failure leaves everything as it was.  One after that, of
+ * the gathering, leaves weights in part updated: they are to be taken from a checkpoint.  So are
+ * all moments when ranks are lost or join, as a lost rank's are gone with it: moments that were
+ * divided for another group are WEIR_E_STATE.  Where groups shrink and go on without a checkpoint,
+ * keep whole moments on every rank, and use the scales.  Other errors are those of
+ * weir_lamb_scales. */
 weir_status weir_lars_step(weir_session *session, const weir_lars *lars, double momentum,
                            const weir_moved_tensor *tensors, size_t count,
                            weir_moment_share *moments);

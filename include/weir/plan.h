@@ -2,7 +2,8 @@
  *
  * A plan names a codec, a compression ratio, a collective and a wire format, or the bucket that its
  * quantizer's grids are of.  Its text form is "CODEC:CR:COLLECTIVE[:WIRE]" or
- * "CODEC:CR:COLLECTIVE:bucket=ELEMENTS".  All functions here are pure: any thread may call them at any time.
+ * "CODEC:CR:COLLECTIVE:bucket=ELEMENTS".  All functions here are pure: any thread may call them at
+ * any time.
  *
  * Where the methods come from:
  * - lwtopk, star, var, art-*: Tyagi and Swany, "Flexible Communication for Optimal Distributed
@@ -167,12 +168,12 @@ const char *weir_wire_name(uint32_t wire);
 /* The name of a plan's collective, its scheme and algorithms: SCHEME[-hier][-ALGORITHM][+OTHER],
  * for example "dense-ring", "ag", "art-hier-tree".  "sra", "hier-sra", "native", "native-ring" and
  * "native-tree" stand for compressed-sra, compressed-hier-sra, dense-native and so on.  OTHER is
- * what goes on inside of machines (ring, pairwise, or native: NCCL's all-reduce sums there), where it
- * is not the usual, or "chain" or "direct" for a list's broadcast.  Of a path, "path=TASKS": tasks
- * separated by dots, c compress, d decompress and add up, ar all-reduce, ag all-gather, rs reduce-scatter, r reduce, b broadcast,
- * a2a all-to-all, g gather; one or two communications are among all ranks, three or four inside of
- * machines first and last and between machines meanwhile; a second one pairs with its first (rs,
- * a2a with ag; r, g with b). */
+ * what goes on inside of machines (ring, pairwise, or native: NCCL's all-reduce sums there), where
+ * it is not the usual, or "chain" or "direct" for a list's broadcast.  Of a path, "path=TASKS":
+ * tasks separated by dots, c compress, d decompress and add up, ar all-reduce, ag all-gather, rs
+ * reduce-scatter, r reduce, b broadcast, a2a all-to-all, g gather; one or two communications are
+ * among all ranks, three or four inside of machines first and last and between machines meanwhile;
+ * a second one pairs with its first (rs, a2a with ag; r, g with b). */
 void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_MAX]);
 
 /* WEIR_OK when codec, scheme, algorithms, wire and cr fit together:

@@ -9,9 +9,10 @@
  * one after the other, waits for each: weir_session_start, weir_step_begin when it probes the
  * network or ends a trial, weir_step_end under plans with buckets or more than one collective,
  * weir_shrink, weir_grow, weir_join. The time that the caller's own hooks take comes on top. Units:
- * seconds and bytes, in double; gradients are fp32, or of 16 bits (weir_type); lengths count elements.  Latency is one-way,
- * bandwidth is that of a rank's link in one direction. Memory: the session owns what it allocates.  It borrows gradients,
- * registered state and the stream, as each function says.
+ * seconds and bytes, in double; gradients are fp32, or of 16 bits (weir_type); lengths count
+ * elements.  Latency is one-way, bandwidth is that of a rank's link in one direction. Memory: the
+ * session owns what it allocates.  It borrows gradients, registered state and the stream, as each
+ * function says.
  *
  * Life of a session:
  *   weir_options_init -> weir_session_create -> weir_register_* -> weir_session_start ->
@@ -54,15 +55,15 @@ typedef struct weir_options {
   int world_size;     /* N >= 1 */
 
   /* What carries the messages: "tcp" (default); "shm" (one host); "mixed" (tcp, but memory between
-   * ranks that share a host, where they can); "auto" (shm when all ranks turn out to share a host and
-   * its network, else mixed); "mpi" (ranks of an MPI job); "shm+mpi" (mpi, but memory between ranks
-   * that share a host, where they can); "nccl" (ranks with a CUDA device each); "nccl+tcp" (nccl
-   * between ranks that share a host, tcp between hosts); "nccl+mpi" (the same of an MPI job, mpi
-   * between hosts); "shm+nccl" (nccl, but memory between ranks that share a host, where they can);
-   * "inproc" (threads of one process). */
+   * ranks that share a host, where they can); "auto" (shm when all ranks turn out to share a host
+   * and its network, else mixed); "mpi" (ranks of an MPI job); "shm+mpi" (mpi, but memory between
+   * ranks that share a host, where they can); "nccl" (ranks with a CUDA device each); "nccl+tcp"
+   * (nccl between ranks that share a host, tcp between hosts); "nccl+mpi" (the same of an MPI job,
+   * mpi between hosts); "shm+nccl" (nccl, but memory between ranks that share a host, where they
+   * can); "inproc" (threads of one process). */
   const char *transport;
-  /* Where ranks meet.  shm, inproc: a name of the group; of an MPI job: not used; else "HOST:PORT" at
-   * which rank 0 listens. */
+  /* Where ranks meet.  shm, inproc: a name of the group; of an MPI job: not used; else "HOST:PORT"
+   * at which rank 0 listens. */
   const char *rendezvous;
   /* Of ranks that meet at HOST:PORT: local address to use.  NULL (default): the one that reaches
    * rank 0. */
@@ -92,9 +93,9 @@ typedef struct weir_options {
    * 0.04.  They need weir_report_loss, and a trainer that comes back to where it was
    * (weir_register_state, weir_register_hooks). */
   double trial_budget;
-  /* Steps that the training will take, as far as is known; default 0: unknown.  Where they are known
-   * the budget is a share of all of their time, and nothing is tried that could not be earned back;
-   * else a share of the time so far, and of that of 1000 steps at the least. */
+  /* Steps that the training will take, as far as is known; default 0: unknown.  Where they are
+   * known the budget is a share of all of their time, and nothing is tried that could not be earned
+   * back; else a share of the time so far, and of that of 1000 steps at the least. */
   uint64_t steps;
   uint64_t seed; /* of everything random, default 1 */
   /* In [0, 1), default 0: none.  Otherwise the momentum of SGD is kept here, before compression,
@@ -123,9 +124,9 @@ typedef struct weir_options {
    * no bit of any result. */
   int codec_threads;
   /* Bytes that the session may take beyond the caller's gradients, 0 (default): any; of a group the
-   * smallest counts.  Rooms for messages that stay on devices (device, below) count with it.  Plans that
-   * would take more are not chosen, and a policy whose first plan or trials would is refused by
-   * weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
+   * smallest counts.  Rooms for messages that stay on devices (device, below) count with it.  Plans
+   * that would take more are not chosen, and a policy whose first plan or trials would is refused
+   * by weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
   uint64_t memory_limit;
   /* tcp: connections between every two ranks, 1 (default) to 8, the same on all ranks.  Long
    * messages are divided among them: on a long link with losses, a loss then halves one
@@ -137,9 +138,10 @@ typedef struct weir_options {
    * only messages come to the host.  This needs libweir_cuda; the environment's WEIR_CUDA_LIBRARY
    * names it where it is not installed.  Ranks with and without a device may be in one group; then
    * none of them runs a plan that a device cannot (docs/internals/device.md).  Where all ranks have
-   * one, on one machine, messages that devices make, and the lists of star and var, stay in the devices'
-   * memory, whatever the transport, unless the environment's WEIR_DEVICE_IPC is "off" on some rank; on
-   * several machines of as many ranks each, messages of all-gathers inside of these. */
+   * one, on one machine, messages that devices make, and the lists of star and var, stay in the
+   * devices' memory, whatever the transport, unless the environment's WEIR_DEVICE_IPC is "off" on
+   * some rank; on several machines of as many ranks each, messages of all-gathers inside of
+   * these. */
   int device;
   /* With a device: the cudaStream_t on which gradients are computed and averages used; NULL: the
    * default stream.  Borrowed: it must outlive the session.  See weir_submit. */
@@ -150,62 +152,64 @@ typedef struct weir_options {
 
   /* What the gradients are after a step in which one was NaN or infinite: "zero" (default), so that
    * the step changes little; or "keep": every element is NaN on all ranks, so that a loss scaler,
-   * or whoever else looks for such gradients, finds them. Residuals stay as they were either way. */
+   * or whoever else looks for such gradients, finds them. Residuals stay as they were either
+   * way. */
   const char *nonfinite;
   /* tcp, auto; rank 0 alone: a TCP socket that listens at `rendezvous` already, which
    * weir_session_start takes over and closes.  So the kernel may choose the port, and nobody can
    * take it meanwhile.  0 (default): the session listens there itself. */
   int listener;
-  /* tcp, auto: "auto" (default), so that messages are encrypted (TLS 1.3) where there is a secret, by
-   * certificates where there are some (tls_certificate); or "off": plain text with a secret, too.  The
-   * same on all ranks.  The environment's WEIR_TLS, which holds one of the two words, can turn it off
-   * as well.  Over nccl announcements are encrypted where there is a secret, NCCL's own connections
-   * never. */
+  /* tcp, auto: "auto" (default), so that messages are encrypted (TLS 1.3) where there is a secret,
+   * by certificates where there are some (tls_certificate); or "off": plain text with a secret,
+   * too.  The same on all ranks.  The environment's WEIR_TLS, which holds one of the two words, can
+   * turn it off as well.  Over nccl announcements are encrypted where there is a secret, NCCL's own
+   * connections never. */
   const char *tls;
-  /* Tensors that stay in full precision under every policy: they are summed as fp32, together in one
-   * bucket even where they are no neighbours, and no plan is run on them.  Items separated by commas,
-   * "" (default): none; a shell's pattern of names in any case of letters ("*bias", "*norm*"), or
-   * "<N": fewer than N elements.  The same on all ranks. */
+  /* Tensors that stay in full precision under every policy: they are summed as fp32, together in
+   * one bucket even where they are no neighbours, and no plan is run on them.  Items separated by
+   * commas, "" (default): none; a shell's pattern of names in any case of letters ("*bias",
+   * "*norm*"), or "<N": fewer than N elements.  The same on all ranks. */
   const char *full_precision;
-  /* tcp, mixed, auto (which then does not become shm): others may join the group while it trains (weir_join), up
-   * to so many ranks in all; the same on all ranks, those that join included.  weir_step_begin may
-   * then return WEIR_GROW, and rank 0 goes on listening at `rendezvous`.  0 (default): nobody may.
-   * Other transports: WEIR_E_UNSUPPORTED. */
+  /* tcp, mixed, auto (which then does not become shm): others may join the group while it trains
+   * (weir_join), up to so many ranks in all; the same on all ranks, those that join included.
+   * weir_step_begin may then return WEIR_GROW, and rank 0 goes on listening at `rendezvous`.  0
+   * (default): nobody may.  Other transports: WEIR_E_UNSUPPORTED. */
   int max_ranks;
-  /* What the trainer's optimizer makes of an average: "sgd", where a step is proportional to it or to
-   * its running mean (SGD, momentum, Nesterov); or "adaptive" (default), where it is divided by what
-   * gradients were like (Adam, RMSprop, LAMB, LARS), and wherever that is not known.  With error
-   * feedback the former ends where uncompressed gradients would have led, but for what is held back, so
-   * that policy weir's trials take 36 steps instead of 192 and begin earlier
+  /* What the trainer's optimizer makes of an average: "sgd", where a step is proportional to it or
+   * to its running mean (SGD, momentum, Nesterov); or "adaptive" (default), where it is divided by
+   * what gradients were like (Adam, RMSprop, LAMB, LARS), and wherever that is not known.  With
+   * error feedback the former ends where uncompressed gradients would have led, but for what is
+   * held back, so that policy weir's trials take 36 steps instead of 192 and begin earlier
    * (docs/internals/progress.md).  A wrong "sgd" may cost loss, a wrong "adaptive" costs time. */
   const char *update_rule;
-  /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those may
-   * follow that lead from it to the authority; the key to it, closed to other users and without a
-   * passphrase; and the authority, one or several, which all ranks' certificates come from, for servers
-   * and clients alike.  NULL (default): the environment's WEIR_TLS_CERT, WEIR_TLS_KEY and WEIR_TLS_CA.
-   * With them ranks show each other their certificates (mutual TLS 1.3), on all ranks or on none, and
-   * the group's key proves itself on these connections instead of making them.  They need a secret, too:
-   * by it ranks are let in, agree on who is left of them, and end the group.  Names in certificates are
-   * not compared, and nothing is looked up of those that were revoked.  The files are read by
-   * weir_session_create, and anew when a group forms, so that new ones take the place of those that
-   * expire.  WEIR_E_INVALID and WEIR_E_IO from weir_session_create: the message says which file is no
-   * good, and why; WEIR_E_PROTOCOL from weir_session_start: which rank's certificate is refused.  With
-   * `tls` "off" they are not used. */
+  /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those
+   * may follow that lead from it to the authority; the key to it, closed to other users and without
+   * a passphrase; and the authority, one or several, which all ranks' certificates come from, for
+   * servers and clients alike.  NULL (default): the environment's WEIR_TLS_CERT, WEIR_TLS_KEY and
+   * WEIR_TLS_CA.  With them ranks show each other their certificates (mutual TLS 1.3), on all ranks
+   * or on none, and the group's key proves itself on these connections instead of making them.
+   * They need a secret, too: by it ranks are let in, agree on who is left of them, and end the
+   * group.  Names in certificates are not compared, and nothing is looked up of those that were
+   * revoked.  The files are read by weir_session_create, and anew when a group forms, so that new
+   * ones take the place of those that expire.  WEIR_E_INVALID and WEIR_E_IO from
+   * weir_session_create: the message says which file is no good, and why; WEIR_E_PROTOCOL from
+   * weir_session_start: which rank's certificate is refused.  With `tls` "off" they are not
+   * used. */
   const char *tls_certificate, *tls_key, *tls_authority;
   /* Default true.  false: nothing is kept of what a plan does not send, as "Project CGX" has it
    * (Markov et al. 2022, section 2.4), which saves 4 bytes an element; the average then is the
-   * gradient's on average only.  The same on all ranks.  For codecs that lose nothing on average, or
-   * round to 16 bits (none, bf16, fp16, qsgd, qsgd-l2), under policies that name them:
-   * "fixed:", "groups:" and "bits"; others are refused, by weir_session_create
-   * (WEIR_E_INVALID) or weir_session_start (WEIR_E_UNSUPPORTED). */
+   * gradient's on average only.  The same on all ranks.  For codecs that lose nothing on average,
+   * or round to 16 bits (none, bf16, fp16, qsgd, qsgd-l2), under policies that name them: "fixed:",
+   * "groups:" and "bits"; others are refused, by weir_session_create (WEIR_E_INVALID) or
+   * weir_session_start (WEIR_E_UNSUPPORTED). */
   bool error_feedback;
 } weir_options;
 
 /* sizeof(weir_options) in this library, for callers without its headers. */
 size_t weir_options_size(void);
 /* Set the field that is called `key` from text: a number; "true" or "false"; an address in decimal
- * digits (`stream`); or words, which are borrowed as when the field is set by hand.  For bindings and
- * configuration files: every field can be set so but struct_size and virtual_*.
+ * digits (`stream`); or words, which are borrowed as when the field is set by hand.  For bindings
+ * and configuration files: every field can be set so but struct_size and virtual_*.
  * WEIR_E_INVALID: there is no such key, the caller's struct is too old to have it, or the value is
  * not what the field takes (its range is checked by weir_session_create); *options is unchanged. */
 weir_status weir_options_set(weir_options *options, const char *key, const char *value);
@@ -245,16 +249,16 @@ typedef enum weir_type {
 } weir_type;
 
 /* The same for elements of another type (a weir_type), which weir_submit then takes, and writes, as
- * they are; rows 1: a vector.  All ranks must register the same types.  Everything between is
- * as if the gradient had been widened to floats, which is exact: residuals are fp32, so are sums, and
+ * they are; rows 1: a vector.  All ranks must register the same types.  Everything between is as if
+ * the gradient had been widened to floats, which is exact: residuals are fp32, so are sums, and
  * plans are those of fp32 tensors.  The average is rounded once to the type, to nearest and ties to
  * even.  What that takes away is in no residual: at most half a unit in an average's last place.
  *
  * An average that is finite as fp32 and would not be in the type (from 65520 on in fp16) loses the
- * step, as NaN and infinities do (WEIR_E_NONFINITE from weir_step_end on all ranks): residuals stay as
- * they were, so that nothing is lost when a loss scaler leaves the step out and lowers its scale
- * (weir_rescale).  With infinities written to all ranks, as PyTorch's own sum has it, the scaler would
- * leave the step out as well, but what error feedback has sent in it would be gone.
+ * step, as NaN and infinities do (WEIR_E_NONFINITE from weir_step_end on all ranks): residuals stay
+ * as they were, so that nothing is lost when a loss scaler leaves the step out and lowers its scale
+ * (weir_rescale).  With infinities written to all ranks, as PyTorch's own sum has it, the scaler
+ * would leave the step out as well, but what error feedback has sent in it would be gone.
  * WEIR_E_INVALID: there is no such type. */
 weir_status weir_register_typed(weir_session *session, const char *name, size_t rows,
                                 size_t columns, uint32_t type, uint32_t *tensor);
@@ -324,8 +328,8 @@ typedef struct weir_step_info {
 weir_status weir_step_begin(weir_session *session, weir_step_info *info);
 
 /* Hand in a tensor's gradient as soon as it is ready: numel elements of the type it is registered
- * with, floats unless weir_register_typed said otherwise (NULL where numel is 0), at an address that is
- * a multiple of their size, 4 or 2, else WEIR_E_INVALID.  The buffer is lent to Weir until
+ * with, floats unless weir_register_typed said otherwise (NULL where numel is 0), at an address
+ * that is a multiple of their size, 4 or 2, else WEIR_E_INVALID.  The buffer is lent to Weir until
  * weir_step_end returns, which leaves the average in it; neither read nor write it meanwhile.
  * Tensors may be submitted in any order.  When the plan has buckets, the call that completes one
  * starts its exchange, which then overlaps the backward pass; buckets are exchanged in their own
@@ -339,14 +343,14 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info);
 weir_status weir_submit(weir_session *session, uint32_t tensor, void *gradient);
 
 /* Local gradient clipping (Deep Gradient Compression, section 3.3), for between the backward pass
- * and weir_submit: gradients[tensor], numel elements of its type each where they will be submitted, are
- * this rank's; where their norm together is greater than limit / sqrt(world_size) they are scaled down
- * to that, as the norm of a sum of independent gradients grows with the root of their number. *norm
- * (may be NULL) receives what it was.  limit is at least 0; 0: nothing is clipped.  A gradient that
- * is not finite stays as it is, for the step to find.  This rank's own business: nothing is sent.
- * On a device it is queued on weir_options.stream, and only a norm that is asked for is waited for;
- * sums run in another order there, so that what is scaled may differ in its last bit.  Elements of 16
- * bits are widened, scaled and rounded once. */
+ * and weir_submit: gradients[tensor], numel elements of its type each where they will be submitted,
+ * are this rank's; where their norm together is greater than limit / sqrt(world_size) they are
+ * scaled down to that, as the norm of a sum of independent gradients grows with the root of their
+ * number. *norm (may be NULL) receives what it was.  limit is at least 0; 0: nothing is clipped.  A
+ * gradient that is not finite stays as it is, for the step to find.  This rank's own business:
+ * nothing is sent.  On a device it is queued on weir_options.stream, and only a norm that is asked
+ * for is waited for; sums run in another order there, so that what is scaled may differ in its last
+ * bit.  Elements of 16 bits are widened, scaled and rounded once. */
 weir_status weir_clip(const weir_session *session, void *const *gradients, double limit,
                       double *norm);
 
@@ -389,36 +393,37 @@ typedef struct weir_survivors {
  * may be tried again. */
 weir_status weir_shrink(weir_session *session, weir_survivors *left);
 
-/* After WEIR_GROW: take in those who wait, at most as many as there are members and max_ranks allow;
- * others later.  Every member calls it, within timeout_s of the others; it takes what weir_shrink
- * does, and a second at most for those who wait to answer.  The members keep their numbers, and
- * those who join come behind them.  A trial under way is given up, all residuals stay as they are,
- * averages are over the new group from now on, the network is measured again, and the policy starts
- * again from its first plan.  Registered state goes to those who join; on the members it stays.
- * now->joined tells how many have come in: none, when those who waited are gone, or a member is lost
- * meanwhile (then fewer ranks are left).  now may be NULL.
+/* After WEIR_GROW: take in those who wait, at most as many as there are members and max_ranks
+ * allow; others later.  Every member calls it, within timeout_s of the others; it takes what
+ * weir_shrink does, and a second at most for those who wait to answer.  The members keep their
+ * numbers, and those who join come behind them.  A trial under way is given up, all residuals stay
+ * as they are, averages are over the new group from now on, the network is measured again, and the
+ * policy starts again from its first plan.  Registered state goes to those who join; on the members
+ * it stays.  now->joined tells how many have come in: none, when those who waited are gone, or a
+ * member is lost meanwhile (then fewer ranks are left).  now may be NULL.
  *
- * WEIR_E_STATE: nobody waits.  Errors that end the group are as for weir_shrink, which is then to be
- * called: a member was lost, or somebody who has just joined. */
+ * WEIR_E_STATE: nobody waits.  Errors that end the group are as for weir_shrink, which is then to
+ * be called: a member was lost, or somebody who has just joined. */
 weir_status weir_grow(weir_session *session, weir_survivors *now);
 
 /* Instead of weir_session_start: join a group that trains, over tcp.  options.rank and world_size
  * are not used.  A member that lives is to be found at one of the addresses ("HOST:PORT", with
  * commas between them) in options.rendezvous and in the environment's WEIR_JOIN: weir_addresses
  * tells them all, and rank 0 is at the rendezvous as long as it lives.  Tensors, states' sizes,
- * policy, max_ranks, memory_limit and momentum_correction must be the members', and gradients lie on a
- * device or in host memory as theirs do.
+ * policy, max_ranks, memory_limit and momentum_correction must be the members', and gradients lie
+ * on a device or in host memory as theirs do.
  *
  * It waits at most wait_s until there is a place and the group's next step begins, then as long as
  * weir_grow takes.  Afterwards this rank has the group's registered state, step and plan, and has
  * kept nothing back (residual and velocity are zero); state behind hooks and what is not registered
  * is to be had from now->current, and now->missed is true.  now may be NULL.
  *
- * WEIR_E_MISMATCH: the group has refused this rank (the secret, the version, the job, TLS, or what it has
- * registered); the message says why.  WEIR_E_TIMEOUT: no member was found, or there was no place.
- * WEIR_E_PEER: ranks were lost while this one came in, and it could not go on with the others as
- * weir_shrink does for them (it tries three times).
- * WEIR_E_STATE: weir_session_load was called.  After a failure: weir_session_free, and a new session. */
+ * WEIR_E_MISMATCH: the group has refused this rank (the secret, the version, the job, TLS, or what
+ * it has registered); the message says why.  WEIR_E_TIMEOUT: no member was found, or there was no
+ * place.  WEIR_E_PEER: ranks were lost while this one came in, and it could not go on with the
+ * others as weir_shrink does for them (it tries three times).
+ * WEIR_E_STATE: weir_session_load was called.  After a failure: weir_session_free, and a new
+ * session. */
 weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now);
 
 /* Where the members can be found by those who join: "HOST:PORT" of every rank, with commas between
@@ -427,17 +432,17 @@ weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now)
 weir_status weir_addresses(const weir_session *session, char *text, size_t room);
 
 /* What carries the messages: "tcp", "mixed", "shm", "mpi", "shm+mpi", "nccl", "nccl+tcp",
- * "nccl+mpi", "shm+nccl" or "inproc"; with transport "auto" or one of two kinds, what it turned out to be: "tcp", "mpi" or
- * "nccl" where no two ranks share memory; for "nccl+tcp" and "nccl+mpi" "tcp" and "mpi" where no two
- * share a host, and "nccl" where all do.  A group of one is always "inproc", unless others may join.
- * *name is the library's: do not free it.
+ * "nccl+mpi", "shm+nccl" or "inproc"; with transport "auto" or one of two kinds, what it turned out
+ * to be: "tcp", "mpi" or "nccl" where no two ranks share memory; for "nccl+tcp" and "nccl+mpi"
+ * "tcp" and "mpi" where no two share a host, and "nccl" where all do.  A group of one is always
+ * "inproc", unless others may join.  *name is the library's: do not free it.
  * WEIR_E_STATE before weir_session_start. */
 weir_status weir_current_transport(const weir_session *session, const char **name);
 
 /* The plan in force. */
 weir_status weir_current_plan(const weir_session *session, weir_plan *plan);
-/* The buckets of the plan in force: writes at most capacity of them; *count receives their number, 0
- * when the plan has none.  Tensors count in the order of registration; under policy bits the
+/* The buckets of the plan in force: writes at most capacity of them; *count receives their number,
+ * 0 when the plan has none.  Tensors count in the order of registration; under policy bits the
  * tensors that are kept in full precision count after all others, here and in messages. */
 weir_status weir_current_buckets(const weir_session *session, weir_plan_bucket *buckets,
                                  size_t capacity, size_t *count);
@@ -463,8 +468,8 @@ typedef struct weir_bucket_times {
   double exchange_s; /* on the wire */
   double decode_s;   /* decoding and averaging; in the last group also committing residuals */
 } weir_bucket_times;
-/* With weir_options.profile: medians for the plan in force.  Writes at most capacity buckets; *count
- * receives their number, 1 for a plan without buckets. */
+/* With weir_options.profile: medians for the plan in force.  Writes at most capacity buckets;
+ * *count receives their number, 1 for a plan without buckets. */
 weir_status weir_current_times(const weir_session *session, weir_bucket_times *times,
                                size_t capacity, size_t *count);
 
@@ -479,9 +484,9 @@ weir_status weir_last_step_times(const weir_session *session, double *forward_s,
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
 
 /* Say how many steps can follow the one at hand until the trainer does what coming back would not
- * undo: ends an epoch, say, or writes a checkpoint.  No trial of policy weir begins without room for
- * its steps, and one under way is rolled back before the room is used up.  Rank 0's word counts; to
- * be said in every step, before weir_step_end.  Until it is said: any number. */
+ * undo: ends an epoch, say, or writes a checkpoint.  No trial of policy weir begins without room
+ * for its steps, and one under way is rolled back before the room is used up.  Rank 0's word
+ * counts; to be said in every step, before weir_step_end.  Until it is said: any number. */
 weir_status weir_set_room(weir_session *session, uint64_t steps);
 
 /* All-gather `bytes` bytes (at most 4096, the same on all ranks) between steps, for example to
@@ -505,12 +510,13 @@ typedef bool (*weir_read_fn)(void *user, void *data, size_t bytes);
 /* Save what this rank's next step starts from: residual, velocity, powersgd's columns, which step
  * that is and under which plan; of rank 0 also what the policy has learnt and decided, for which a
  * decision under way is waited for.  Between steps.  The caller sees to it that what it writes
- * replaces an older state as a whole.  A fixed policy that goes on from it computes the same bits as
- * if it had not stopped.  Optimizer and weights are the caller's.  WEIR_E_IO: write failed, or the
- * journal cannot be kept.  WEIR_E_STATE: a trial, or a tensor of a step, is under way, or the decision
- * takes longer than 10 s; later it may be saved.  A session on a device writes the same as one in host
- * memory, and either loads what the other has written; the copies on the host that it makes for that,
- * of 4 bytes an element, or 8 with momentum correction, are kept for the next time. */
+ * replaces an older state as a whole.  A fixed policy that goes on from it computes the same bits
+ * as if it had not stopped.  Optimizer and weights are the caller's.  WEIR_E_IO: write failed, or
+ * the journal cannot be kept.  WEIR_E_STATE: a trial, or a tensor of a step, is under way, or the
+ * decision takes longer than 10 s; later it may be saved.  A session on a device writes the same as
+ * one in host memory, and either loads what the other has written; the copies on the host that it
+ * makes for that, of 4 bytes an element, or 8 with momentum correction, are kept for the next
+ * time. */
 weir_status weir_session_save(weir_session *session, weir_write_fn write, void *user);
 
 /* Go on from what a rank saved: before weir_session_start, with the same tensors registered, by
@@ -520,18 +526,19 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
  * checks that.
  *
  * As many ranks as before, each with its own state, under the same policy and risk, with tensors
- * registered in the same order, go on under the plan that was in force: calibration of codecs, trials
- * and decisions are not made again, and the journal, where it is one file, loses what was written to
- * it after the state was saved.  Others start from the policy's first plan, with what rank 0's state
- * (which rank 0 then takes) knows of codecs.  The network is measured anew in either case.
+ * registered in the same order, go on under the plan that was in force: calibration of codecs,
+ * trials and decisions are not made again, and the journal, where it is one file, loses what was
+ * written to it after the state was saved.  Others start from the policy's first plan, with what
+ * rank 0's state (which rank 0 then takes) knows of codecs.  The network is measured anew in either
+ * case.
  *
- * Nothing of a state that is refused is taken: WEIR_E_IO: read failed.  WEIR_E_PARSE: it is damaged,
- * or none of ours.  WEIR_E_MISMATCH: it is of other tensors or another step, or has a velocity and
- * momentum_correction is 0. */
+ * Nothing of a state that is refused is taken: WEIR_E_IO: read failed.  WEIR_E_PARSE: it is
+ * damaged, or none of ours.  WEIR_E_MISMATCH: it is of other tensors or another step, or has a
+ * velocity and momentum_correction is 0. */
 weir_status weir_session_load(weir_session *session, weir_read_fn read, void *user);
 
-/* Free everything and end the helper process; NULL is allowed.  On devices that read each other's memory
- * it waits for the other processes to end their sessions, 2 s at the most. */
+/* Free everything and end the helper process; NULL is allowed.  On devices that read each other's
+ * memory it waits for the other processes to end their sessions, 2 s at the most. */
 void weir_session_free(weir_session *session);
 
 #pragma GCC visibility pop

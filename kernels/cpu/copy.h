@@ -1,4 +1,5 @@
-/* Copying past the caches: the rest of what the vector versions have, over their own copy_line(). */
+/* Copying past the caches: the rest of what the vector versions have, over their own
+ * copy_line(). */
 #ifndef TARGET
 #error "define TARGET first"
 #endif

@@ -118,8 +118,9 @@ typedef struct weir_cpu_ops {
   /* Element i draws from weir_mix32(key + i). */
   void (*quantize_stochastic)(const float *x, size_t n, weir_grid grid, uint32_t key,
                               uint8_t *code);
-  /* Sum of f (1 - f), f being the fraction of an element's place on the grid: times step^2 it is the
-   * mean squared error of drawing.  In lanes of floats; for samples of some thousand elements. */
+  /* Sum of f (1 - f), f being the fraction of an element's place on the grid: times step^2 it is
+   * the mean squared error of drawing.  In lanes of floats; for samples of some thousand
+   * elements. */
   double (*spread_of_draws)(const float *x, size_t n, weir_grid grid);
   /* The same and pack() of 4 bits in one, into (n + 7) / 8 * 4 bytes; NULL where that is
    * no faster. */
@@ -127,9 +128,9 @@ typedef struct weir_cpu_ops {
   /* A code above grid.top counts as top. */
   void (*dequantize)(const uint8_t *code, size_t n, weir_grid grid, float *to);
   void (*dequantize_add)(const uint8_t *code, size_t n, weir_grid grid, float *to);
-  /* Codes of minifloat (kernels/minifloat.c) with so many bits of mantissa, of elements that are at most 1
-   * in magnitude times `inverse`; element i draws from weir_mix32(key + i).  And values back, times scale; codes
-   * above that of 1 count as it. */
+  /* Codes of minifloat (kernels/minifloat.c) with so many bits of mantissa, of elements that are at
+   * most 1 in magnitude times `inverse`; element i draws from weir_mix32(key + i).  And values
+   * back, times scale; codes above that of 1 count as it. */
   void (*draw_minifloats)(const float *x, size_t n, float inverse, unsigned mantissa, uint32_t key,
                           uint8_t *code);
   void (*read_minifloats)(const uint8_t *code, size_t n, float scale, unsigned mantissa, float *to);
@@ -159,7 +160,8 @@ typedef struct weir_cpu_ops {
    * of 64 bytes; drain() then makes all of it visible to other threads. */
   size_t (*spread)(const uint64_t *mask, size_t words, const float *value, float *to, bool stream);
   void (*drain)(void);
-  /* Lines of 64 bytes past the caches, to at a multiple of that; drain() as above.  Scalar: by memcpy. */
+  /* Lines of 64 bytes past the caches, to at a multiple of that; drain() as above.  Scalar: by
+   * memcpy. */
   void (*copy_past)(unsigned char *to, const unsigned char *from, size_t lines);
   /* The same added; where no bit is set, to is as before. */
   size_t (*spread_add)(const uint64_t *mask, size_t words, const float *value, float *to);

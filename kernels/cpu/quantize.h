@@ -71,9 +71,10 @@ TARGET static void plain_dequantize_add(const uint8_t *code, size_t n, weir_grid
   }
 }
 
-/* The bits of a float below those of its code are drawn away: with a random number below them added, they carry with
- * the probability of what they are worth.  What lies below the least normal value, where values are evenly
- * spaced, is lifted by it first: there a float's bits below the code's are spaced alike. */
+/* The bits of a float below those of its code are drawn away: with a random number below them
+ * added, they carry with the probability of what they are worth.  What lies below the least normal
+ * value, where values are evenly spaced, is lifted by it first: there a float's bits below the
+ * code's are spaced alike. */
 TARGET static inline uint8_t draw_minifloat(float x, float inverse, unsigned mantissa,
                                             uint32_t draw) {
   const uint32_t sign = weir_bits_of(x) >> 31;

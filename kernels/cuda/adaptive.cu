@@ -1,5 +1,5 @@
-/* LARS and LAMB, a piece a block: squares in the lanes and the order of the host's (kernels/cpu/lanes.h),
- * and steps; kernels/adaptive.h. */
+/* LARS and LAMB, a piece a block: squares in the lanes and the order of the host's
+ * (kernels/cpu/lanes.h), and steps; kernels/adaptive.h. */
 #include "kernels/cuda/device.cuh"
 
 constexpr unsigned LANES = 16; /* of a sum */
@@ -12,7 +12,8 @@ __device__ static inline double fold_lanes(double mine) {
   return mine;
 }
 
-/* A warp a piece: one half adds up the weights' squares, the other the gradient's where they are wanted. */
+/* A warp a piece: one half adds up the weights' squares, the other the gradient's where they are
+ * wanted. */
 __global__ static void __launch_bounds__(WEIR_WARP)
     plain_squares(const weir_tensor_piece *pieces, bool gradients, weir_squares *out) {
   const weir_tensor_piece piece = pieces[blockIdx.x];

@@ -4,8 +4,9 @@
 
 #include "kernels/cuda/select.cuh"
 
-/* Messages one behind the other, each of `block` elements and `each` bytes, the last of what is left,
- * whose draws follow from their places (weir_member_of); block 0: one message of all elements. */
+/* Messages one behind the other, each of `block` elements and `each` bytes, the last of what is
+ * left, whose draws follow from their places (weir_member_of); block 0: one message of all
+ * elements. */
 struct weir_series {
   size_t block, each;
 };
@@ -35,7 +36,8 @@ struct weir_member {
   uint64_t seed;
 };
 
-/* seed: a message's own, or with a series what comes before where it begins, as weir_hash has it. */
+/* seed: a message's own, or with a series what comes before where it begins, as weir_hash has
+ * it. */
 __device__ static inline weir_member weir_member_of(const weir_series &series, size_t n,
                                                     unsigned parts, uint64_t seed) {
   if (series.block == 0) return weir_member{0, 0, n, blockIdx.x, seed};
@@ -45,9 +47,9 @@ __device__ static inline weir_member weir_member_of(const weir_series &series, s
                      seed};
 }
 
-/* What is encoded: x, or x + r (where moments are wanted and there is no r, x + 0, as -0 becomes 0 beside
- * a residual that is zero); and unless e is NULL what encoding has lost goes there (e may be x
- * or r), with sums of that and, unless they are NULL, the moments of what was encoded. */
+/* What is encoded: x, or x + r (where moments are wanted and there is no r, x + 0, as -0 becomes 0
+ * beside a residual that is zero); and unless e is NULL what encoding has lost goes there (e may be
+ * x or r), with sums of that and, unless they are NULL, the moments of what was encoded. */
 struct weir_feed {
   const float *x;
   const float *r; /* or NULL */

@@ -80,13 +80,16 @@ typedef struct weir_cuda_fed {
   weir_moments *moments;
 } weir_cuda_fed;
 
-/* codec: a weir_codec_id; how much it keeps or writes (kept(), bound()) is in weir_codecs[]->  Equal
- * to the CPU's bit for bit but for what follows from a sum over a tensor or the gradient, which
- * runs in another order (by at most n 2^-53 of the sum of magnitudes, as
- * weir_cuda_ef_accumulate's): terngrad, onebit, efsignsgd   a scale may differ in its last bit (n <
- * 2^27), and so may terngrad's clip, with single codes mstopk, sidco                 a threshold
- * may, and the selection by what lies on it Whichever device made a message, both decode it to the
- * same bits. */
+/* codec: a weir_codec_id; how much it keeps or writes (kept(), bound()) is in weir_codecs[]->.
+ * Equal to the CPU's bit for bit but for what follows from a sum over a tensor or the gradient,
+ * which runs in another order (by at most n 2^-53 of the sum of magnitudes, as
+ * weir_cuda_ef_accumulate's):
+ *
+ *   terngrad, onebit, efsignsgd   a scale may differ in its last bit (n < 2^27), and so may
+ *                                 terngrad's clip, with single codes
+ *   mstopk, sidco                 a threshold may, and the selection by what lies on it
+ *
+ * Whichever device made a message, both decode it to the same bits. */
 
 /* Selections: exactly kept() indices, ascending, and the values there (value may be NULL). capacity
  * at least kept(); *k is what will be written.  seed is randomk's, whose set is that of the CPU's
@@ -105,20 +108,21 @@ weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *messag
 
 /* Error feedback and encoding in as few passes as the codec allows: the message of e = g + r, where
  * r is NULL of e = g + 0 (not of encoders that tell tensors apart), or of a given e (see
- * weir_cuda_fed); fed->e becomes what is lost, e - decode(message), *lost its sum of squares (sum is
- * 0), stored as *moments is, of whose order the same can be said.  Reserve n. */
+ * weir_cuda_fed); fed->e becomes what is lost, e - decode(message), *lost its sum of squares (sum
+ * is 0), stored as *moments is, of whose order the same can be said.  Reserve n. */
 weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
                                 size_t capacity, size_t *bytes, weir_moments *lost);
-/* Messages one behind the other in one go: one of `block` elements, a multiple of 4096, in `each` bytes
- * after the other, and one of what is left.  The seed of the message that begins at element i is
- * weir_hash(draws, &i, 8), i being 64 bits in little-endian order. */
+/* Messages one behind the other in one go: one of `block` elements, a multiple of 4096, in `each`
+ * bytes after the other, and one of what is left.  The seed of the message that begins at element i
+ * is weir_hash(draws, &i, 8), i being 64 bits in little-endian order. */
 typedef struct weir_cuda_series {
   size_t block, each;
   uint64_t draws;
 } weir_cuda_series;
-/* The messages of x[0..n), each of them weir_cuda_encode's; what they lose is stored at `left` (x itself
- * or no part of it), and *lost as above.  Of encoders that do not tell tensors apart.  Reserve n. */
+/* The messages of x[0..n), each of them weir_cuda_encode's; what they lose is stored at `left` (x
+ * itself or no part of it), and *lost as above.  Of encoders that do not tell tensors apart.
+ * Reserve n. */
 weir_status weir_cuda_encode_series(weir_cuda *cuda, uint32_t codec, const float *x, size_t n,
                                     const weir_cuda_series *series, double cr, void *out,
                                     size_t capacity, size_t *bytes, float *left,
@@ -152,23 +156,23 @@ weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *ind
 
 /* Reads an untrusted message with values, of device memory, which lies at a multiple of 4 bytes, as
  * weir_wire_decode_add, or without add as weir_wire_decode_dense: into all of to[0..n), 0 where
- * nothing was kept.  All of it is checked before a bit of it is used; reserve n and as many elements
- * as there may be.  Malformed: to unchanged, and the next wait says so. */
+ * nothing was kept.  All of it is checked before a bit of it is used; reserve n and as many
+ * elements as there may be.  Malformed: to unchanged, and the next wait says so. */
 weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
                                      float *to, bool add);
 
 /* The same of a list alone, of exactly k indices, which index, device memory, has room for: as
- * weir_wire_decode without values.  Malformed: the next wait says so, and nothing that takes indices of
- * this context does anything until then. */
+ * weir_wire_decode without values.  Malformed: the next wait says so, and nothing that takes
+ * indices of this context does anything until then. */
 weir_status weir_cuda_wire_read(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
                                 size_t k, uint32_t *index);
 
 /* --- passes ---------------------------------------------------------------------------------- */
 
-/* weir_ef_accumulate: e = g + r, e may be g or r; r NULL: of zeros.  *moments, device memory (NULL: not wanted), is
- * stored, not added to.  e is equal but for the bits of NaNs; the two sums run in another order
- * than on the CPU, deterministic for given n, and differ by at most n 2^-53 of the sum of
- * magnitudes. */
+/* weir_ef_accumulate: e = g + r, e may be g or r; r NULL: of zeros.  *moments, device memory (NULL:
+ * not wanted), is stored, not added to.  e is equal but for the bits of NaNs; the two sums run in
+ * another order than on the CPU, deterministic for given n, and differ by at most n 2^-53 of the
+ * sum of magnitudes. */
 weir_status weir_cuda_ef_accumulate(weir_cuda *cuda, const float *g, const float *r, float *e,
                                     size_t n, weir_moments *moments);
 /* value[i] = e[index[i]], unless value is NULL, and where zero is set e[index[i]] = 0 (star, var:
@@ -191,11 +195,11 @@ weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor);
  * what was sent. */
 weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,
                                        size_t n, float m);
-/* Clipping: the sum of squares of n elements of this weir_type is stored at the beginning of room, a double, or added
- * to what there is already; then x is brought to a norm of at most limit by it: weir_scale by
- * weir_clip_factor.  The sum runs in another order than on the CPU (see weir_cuda_ef_accumulate),
- * so that the factor may differ in its last bit.  room: WEIR_CUDA_MEASURE bytes of device memory,
- * aligned to 8.  Neither needs a reservation. */
+/* Clipping: the sum of squares of n elements of this weir_type is stored at the beginning of room,
+ * a double, or added to what there is already; then x is brought to a norm of at most limit by it:
+ * weir_scale by weir_clip_factor.  The sum runs in another order than on the CPU (see
+ * weir_cuda_ef_accumulate), so that the factor may differ in its last bit.  room: WEIR_CUDA_MEASURE
+ * bytes of device memory, aligned to 8.  Neither needs a reservation. */
 #define WEIR_CUDA_MEASURE ((size_t)40 << 10)
 weir_status weir_cuda_measure(weir_cuda *cuda, const void *x, unsigned type, size_t n, bool add,
                               void *room);

@@ -245,8 +245,8 @@ static weir_status keep(weir_device *device, bool restore) {
                  : copy_floats(device, device->kept_u, device->u);
 }
 
-/* A copy of pageable memory waits by itself, without a bound: so what it would wait for is waited for
- * before. */
+/* A copy of pageable memory waits by itself, without a bound: so what it would wait for is waited
+ * for before. */
 static weir_status save(weir_device *device, float *r, float *u) {
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) status = weir_device_wait_for_caller(device);

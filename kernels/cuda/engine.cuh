@@ -109,8 +109,8 @@ weir_status weir_device_add(weir_device *device, size_t bucket, const weir_devic
                             const void *from, bool add);
 weir_status weir_device_drop(weir_device *device, size_t bucket);
 weir_status weir_device_arrive(weir_device *device);
-/* What the device has found so far of a bucket's messages is queued to be in its verdict; and what was
- * there: WEIR_E_PROTOCOL, a message was malformed, as far as the host has been told. */
+/* What the device has found so far of a bucket's messages is queued to be in its verdict; and what
+ * was there: WEIR_E_PROTOCOL, a message was malformed, as far as the host has been told. */
 weir_status weir_device_tell_fault(weir_device *device, size_t bucket);
 weir_status weir_device_verdict(const weir_device *device);
 /* What is lost of a bucket, for finish. */

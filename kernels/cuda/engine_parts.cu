@@ -1,6 +1,6 @@
-/* Sums of messages on the device (collectives/compressed.h): parts of a bucket are encoded, and what
- * others have sent is added to them, as the host's algorithm asks for it.  e is where the sum will be,
- * and what encoding loses is the next e. */
+/* Sums of messages on the device (collectives/compressed.h): parts of a bucket are encoded, and
+ * what others have sent is added to them, as the host's algorithm asks for it.  e is where the sum
+ * will be, and what encoding loses is the next e. */
 #include "kernels/cuda/engine.cuh"
 
 static weir_status check(const weir_device_unit *unit, const weir_device_part *part) {

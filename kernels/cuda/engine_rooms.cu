@@ -1,6 +1,6 @@
 /* Rooms for messages that other ranks' devices read, in this process or in others of the machine
- * (kernels/device.h).  A room of this process is reached by its address; another process opens it by
- * a handle, which CUDA takes in no other way. */
+ * (kernels/device.h).  A room of this process is reached by its address; another process opens it
+ * by a handle, which CUDA takes in no other way. */
 #include <poll.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -129,8 +129,8 @@ static bool lives(int32_t process) {
   return yes;
 }
 
-/* Memory must not be freed under a device that reads it.  Who lives and still has it open after that
- * time does not read it any more: it will be through its last step. */
+/* Memory must not be freed under a device that reads it.  Who lives and still has it open after
+ * that time does not read it any more: it will be through its last step. */
 static void linger(weir_device *device, const known_room *room) {
   const double end = weir_now_s() + WEIR_ROOM_LINGER_S;
   const timespec pause = {0, 1000000};

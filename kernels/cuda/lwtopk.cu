@@ -1,6 +1,6 @@
 /* lwtopk (flexible communication, sections 2-C and 2-C3): exact top-k of each tensor; and the frame
- * it shares with dgc.  Short tensors, which are most of a network's, take a block each in one launch,
- * for either codec; the longer ones a search each, one after the other. */
+ * it shares with dgc.  Short tensors, which are most of a network's, take a block each in one
+ * launch, for either codec; the longer ones a search each, one after the other. */
 #include <cmath>
 
 #include "kernels/cuda/codecs.cuh"
@@ -53,8 +53,8 @@ __device__ static void emit_tensor(float *e, const weir_tensor &tensor, uint32_t
   }
 }
 
-/* Tensors of fewer elements take a block each: as many as make the whole fast, whose blocks run side
- * by side while searches wait for each other. */
+/* Tensors of fewer elements take a block each: as many as make the whole fast, whose blocks run
+ * side by side while searches wait for each other. */
 static size_t longest_block(const weir_layout *layout) {
   size_t best = WEIR_SAMPLED_LEAST;
   double least_s = INFINITY;

@@ -2,8 +2,8 @@
  * registers; a longer one is read twice. */
 #include "kernels/cuda/qsgd.cuh"
 
-/* How many buckets, one after the other, each sixteen threads of a block encode: a tile's elements at
- * least, as there is room for a sum of each tile. */
+/* How many buckets, one after the other, each sixteen threads of a block encode: a tile's elements
+ * at least, as there is room for a sum of each tile. */
 static unsigned rounds_of(const weir_qsgd_form &form) {
   const unsigned at_once = WEIR_QSGD_BUCKETS * form.bucket;
   const unsigned tile = (WEIR_TILE + at_once - 1) / at_once;

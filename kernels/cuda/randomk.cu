@@ -59,7 +59,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   }
 }
 
-/* --- from a bitmap to indices ------------------------------------------------------------------- */
+/* --- from a bitmap to indices ----------------------------------------------------------------- */
 
 constexpr unsigned TILE_WORDS = WEIR_TILE / 32;
 

@@ -1,5 +1,6 @@
-/* "shaped": tensors of a profile (planner/profile.h) as a scenario names it, whose gradients are ready
- * when the profile says and hold noise.  It learns nothing: what it trains is the exchange. */
+/* "shaped": tensors of a profile (planner/profile.h) as a scenario names it, whose gradients are
+ * ready when the profile says and hold noise.  It learns nothing: what it trains is the
+ * exchange. */
 #include <stdlib.h>
 #include <string.h>
 

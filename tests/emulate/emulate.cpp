@@ -21,9 +21,9 @@ constexpr unsigned THREADS = 1024; /* of a block, at most */
  * Callers may not keep anything in registers (noipa): another stack does not put them back. */
 using place = void *[5];
 
-/* A function of its own: none that calls __builtin_setjmp may do this.  It does not return, but says
- * so to nobody: before a call that does not return, AddressSanitizer clears its marks of the whole
- * stack, with a system call, and these calls are most of what an emulated kernel does. */
+/* A function of its own: none that calls __builtin_setjmp may do this.  It does not return, but
+ * says so to nobody: before a call that does not return, AddressSanitizer clears its marks of the
+ * whole stack, with a system call, and these calls are most of what an emulated kernel does. */
 [[gnu::noipa, gnu::no_sanitize_address]] void go(place &to) { __builtin_longjmp(to, 1); }
 
 /* Released once `arrived` reaches what is expected. */

@@ -1,4 +1,5 @@
-/* In place of kernels/cuda/scan.cu, which is CUB's, and fails as that does where a call before it has. */
+/* In place of kernels/cuda/scan.cu, which is CUB's, and fails as that does where a call before it
+ * has. */
 #include "kernels/cuda/select.cuh"
 
 weir_status weir_cuda_scan_bytes(weir_cuda *cuda, size_t count, size_t *bytes) {

@@ -156,7 +156,8 @@ static void check_messages(const stream *s, weir_status status, const weir_recv 
   }
 }
 
-/* All of the stream in a ring of its length, from any place of it on; true: its end is told wrong. */
+/* All of the stream in a ring of its length, from any place of it on; true: its end is told
+ * wrong. */
 static bool write_ring(const stream *s, const uint8_t *program, size_t size, weir_memory *m) {
   static _Alignas(64) unsigned char ring[2][sizeof(weir_memory_ring) + STREAM];
   const uint64_t begin = (uint64_t)program[size - 1] * 251;

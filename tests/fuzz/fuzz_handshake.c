@@ -1,7 +1,7 @@
 /* libFuzzer: what is said before ranks are a group.  The first byte says which part of a
  * conversation the input is a program for:
- *   - strangers at a meeting, of survivors or of those who want to join: connect, say anything, prove or
- *     not, hang up, in any order;
+ *   - strangers at a meeting, of survivors or of those who want to join: connect, say anything,
+ *     prove or not, hang up, in any order;
  *   - a host that answers a rank of ours, at a meeting or with the table of ranks;
  *   - what survivors say about who they are.
  * Messages are bytes as they are, or well formed but for what the program changes in them.  Nobody

@@ -141,7 +141,8 @@ static void open_sides(void) {
                              .bell = -1};
 }
 
-/* A peer puts the next bytes of its stream into its ring, and takes what has come, as far as it may. */
+/* A peer puts the next bytes of its stream into its ring, and takes what has come, as far as it
+ * may. */
 static void peer_moves(int rank, size_t wanted) {
   peer_rank *p = &run.peer[rank];
   weir_memory_ring *ring = sides[rank].in;

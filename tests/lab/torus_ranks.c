@@ -1,8 +1,9 @@
 /* The torus beside hierarchical all-reduces, where ranks share machines:
  *   torus_ranks MACHINES RANKS_EACH MBIT_S
- * Machines are network namespaces, and ranks go round them: those of one talk over its loopback, those
- * of two over links of that rate.  Prints a line a row: its name, the shortest and the median time in
- * ms, and what the cost rows predict of such links.  Exits with 77 where links cannot be shaped. */
+ * Machines are network namespaces, and ranks go round them: those of one talk over its loopback,
+ * those of two over links of that rate.  Prints a line a row: its name, the shortest and the median
+ * time in ms, and what the cost rows predict of such links.  Exits with 77 where links cannot be
+ * shaped. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* What the programs that mpirun starts for tests share: who this rank is, and how it says what is wrong. */
+/* What the programs that mpirun starts for tests share: who this rank is, and how it says what is
+ * wrong. */
 #ifndef WEIR_TESTS_MPI_CHECK_H
 #define WEIR_TESTS_MPI_CHECK_H
 

@@ -1,6 +1,6 @@
-/* mpirun -n 4 mpi_nccl CASE: NCCL inside of two machines of two ranks and MPI between them (nccl+mpi),
- * when a rank of whom NCCL waits for a message does not send it, and while it sends it late.  Prints
- * "rank R: ok", or what is wrong and exits with 1. */
+/* mpirun -n 4 mpi_nccl CASE: NCCL inside of two machines of two ranks and MPI between them
+ * (nccl+mpi), when a rank of whom NCCL waits for a message does not send it, and while it sends it
+ * late.  Prints "rank R: ok", or what is wrong and exits with 1. */
 #include <time.h>
 
 #include "base/base.h"

@@ -1,6 +1,7 @@
-/* mpirun -n N mpi_plans PER_MACHINE ELEMENTS [nccl]: every plan over transport shm+mpi or nccl+mpi, on
- * machines of PER_MACHINE neighbouring ranks.  Every step conserves the gradient and gives all ranks the same bits;
- * those of MPI alone, too.  Prints "rank R: ok", or what is wrong and exits with 1. */
+/* mpirun -n N mpi_plans PER_MACHINE ELEMENTS [nccl]: every plan over transport shm+mpi or nccl+mpi,
+ * on machines of PER_MACHINE neighbouring ranks.  Every step conserves the gradient and gives all
+ * ranks the same bits; those of MPI alone, too.  Prints "rank R: ok", or what is wrong and exits
+ * with 1. */
 #include <weir/launch.h>
 
 #include "../multi/conserved.h"

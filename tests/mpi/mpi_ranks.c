@@ -1,6 +1,6 @@
 /* One rank of the MPI transport's tests: mpirun -n N mpi_ranks CASE [PER_MACHINE [nccl]].  With
- * PER_MACHINE neighbouring ranks share memory, as if they were of one machine (transport shm+mpi), or
- * have NCCL between them (nccl+mpi).  Prints "rank R: ok", or what is wrong and exits with 1.
+ * PER_MACHINE neighbouring ranks share memory, as if they were of one machine (transport shm+mpi),
+ * or have NCCL between them (nccl+mpi).  Prints "rank R: ok", or what is wrong and exits with 1.
  * test_transport.sh and test_nccl.sh run the cases. */
 #include <signal.h>
 
@@ -192,8 +192,8 @@ static void apart(void) {
   t->ops->destroy(t);
 }
 
-/* Rank 3 has no descriptor left when memory is opened: its machine goes over MPI, the other does not,
- * and all go by one name. */
+/* Rank 3 has no descriptor left when memory is opened: its machine goes over MPI, the other does
+ * not, and all go by one name. */
 static void lacking(void) {
   weir_transport *t = open_transport(20);
   struct rlimit files;
@@ -236,8 +236,8 @@ static weir_status ring_until_failure(weir_transport *t, uint64_t step, size_t b
   return status;
 }
 
-/* Every rank hears from all others.  Who has heard knows that they have come to share memory; who has
- * not may hear first that the group has ended. */
+/* Every rank hears from all others.  Who has heard knows that they have come to share memory; who
+ * has not may hear first that the group has ended. */
 static weir_status meet(weir_transport *t) {
   unsigned char byte[RANKS_MOST] = {0};
   const weir_tag tag = {1, 1, 1, 0};

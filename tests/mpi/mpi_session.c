@@ -1,6 +1,6 @@
 /* mpirun -n 4 mpi_session TRANSPORT: a session over mpi, shm+mpi or, on two machines, nccl+mpi.
- * Prints "rank R: ok", or what is wrong and exits with 1. After a rank has left, the others are told
- * which; going on without it takes more than this MPI has, and is refused. */
+ * Prints "rank R: ok", or what is wrong and exits with 1. After a rank has left, the others are
+ * told which; going on without it takes more than this MPI has, and is refused. */
 #include "mpi_check.h"
 
 int main(int argc, char **argv) {

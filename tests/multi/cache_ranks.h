@@ -1,5 +1,5 @@
-/* Groups of processes with a cache among them, for tests: a data set that anybody can work out, and a
- * source that counts who reads what. */
+/* Groups of processes with a cache among them, for tests: a data set that anybody can work out, and
+ * a source that counts who reads what. */
 #ifndef WEIR_TESTS_CACHE_RANKS_H
 #define WEIR_TESTS_CACHE_RANKS_H
 
@@ -123,8 +123,8 @@ static inline weir_session *open_session(int rank, int ranks, const char *where)
   return s;
 }
 
-/* Run body on every rank, a process each; it returns whether all was well.  A victim's end by SIGKILL
- * is no fault. */
+/* Run body on every rank, a process each; it returns whether all was well.  A victim's end by
+ * SIGKILL is no fault. */
 static inline void run_ranks(board *b, int ranks, int victim, bool (*body)(rank_job *job)) {
   char where[32];
   pid_t pid[8];

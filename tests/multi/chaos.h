@@ -15,8 +15,9 @@
 enum { KILLED, FROZEN, PAUSED, CUT, PARTED, CHAOS_KINDS };
 static const char *const chaos_kind[CHAOS_KINDS] = {"killed", "frozen", "paused", "cut off",
                                                     "parted"};
-/* When it happens: before all are together, in any step, when the first steps measure the network, in
- * a trial, while survivors meet after another blow, while a rank joins, while the state is saved. */
+/* When it happens: before all are together, in any step, when the first steps measure the network,
+ * in a trial, while survivors meet after another blow, while a rank joins, while the state is
+ * saved. */
 enum { AT_START, AT_STEP, AT_PROBE, AT_TRIAL, AT_SHRINK, AT_GROW, AT_SAVE, CHAOS_MOMENTS };
 static const char *const chaos_moment[CHAOS_MOMENTS] = {"start",  "step", "probe", "trial",
                                                         "shrink", "join", "save"};
@@ -32,8 +33,8 @@ static inline bool chaos_passes(const blow *b) { return b->kind == PAUSED || b->
 
 static inline uint32_t chaos_address(int rank) { return INADDR_LOOPBACK + (uint32_t)rank; }
 
-/* Processes that want to run and may not make a machine stand still for them alone: each tells at its
- * end how long that was in all. */
+/* Processes that want to run and may not make a machine stand still for them alone: each tells at
+ * its end how long that was in all. */
 static stalls *chaos_stalls;
 
 static inline void chaos_waited(void) {

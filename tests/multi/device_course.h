@@ -201,8 +201,8 @@ static inline void free_room(course *c) {
   }
 }
 
-/* Sums over a gradient or a tensor decide, and on a device they run in another order: where it is the
- * device that selects or encodes. */
+/* Sums over a gradient or a tensor decide, and on a device they run in another order: where it is
+ * the device that selects or encodes. */
 static inline bool is_exact(const weir_plan *plan) {
   const uint32_t codec = plan->codec;
   const bool there = plan->scheme == WEIR_SCHEME_GATHER || plan->scheme == WEIR_SCHEME_HITOPK;

@@ -35,7 +35,8 @@ typedef struct group {
   bool failed;
   char failure[512];
   void *shared; /* the test's own */
-  /* A letter a rank: over TCP, with memory shared by ranks of one letter; NULL: within the process. */
+  /* A letter a rank: over TCP, with memory shared by ranks of one letter; NULL: within the
+   * process. */
   const char *machines;
   char where[32];
 } group;
@@ -72,8 +73,8 @@ static inline bool group_failed(group *g) {
 
 static inline void group_barrier(member *m) { pthread_barrier_wait(&m->group->barrier); }
 
-/* A barrier; has anything failed before it?  All ranks come to the same answer: nobody goes on before
- * all have looked. */
+/* A barrier; has anything failed before it?  All ranks come to the same answer: nobody goes on
+ * before all have looked. */
 static inline bool group_failed_by_now(member *m) {
   group_barrier(m);
   const bool failed = group_failed(m->group);

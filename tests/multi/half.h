@@ -1,5 +1,5 @@
-/* Numbers of 16 bits worked out by their definition, with doubles and powers of two: what the library's
- * own conversions are compared with. */
+/* Numbers of 16 bits worked out by their definition, with doubles and powers of two: what the
+ * library's own conversions are compared with. */
 #ifndef WEIR_TESTS_HALF_H
 #define WEIR_TESTS_HALF_H
 

@@ -1,7 +1,7 @@
 /* A training whose group changes while it runs: ranks begin it, join it and are lost.  Each solves
  * the same least squares by batches of its own, and after every step the ranks check that gradient
- * mass is conserved over the step: ranks * average + residuals after = gradients + residuals before,
- * the latter being zero for who has just joined. */
+ * mass is conserved over the step: ranks * average + residuals after = gradients + residuals
+ * before, the latter being zero for who has just joined. */
 #ifndef WEIR_TESTS_JOIN_COURSE_H
 #define WEIR_TESTS_JOIN_COURSE_H
 

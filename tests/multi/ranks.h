@@ -1,7 +1,6 @@
 /* Groups for tests: one body run by every rank, as threads over the in-process transport, as forked
- * processes over TCP on the loopback, alone or with memory shared inside of pretended machines, or as
- * either over shared memory.  Every process has a
- * watchdog. */
+ * processes over TCP on the loopback, alone or with memory shared inside of pretended machines, or
+ * as either over shared memory.  Every process has a watchdog. */
 #ifndef WEIR_TESTS_RANKS_H
 #define WEIR_TESTS_RANKS_H
 
@@ -94,8 +93,8 @@ static inline void group_init(group *g, enum group_kind kind, int size,
   g->result = group_shared(GROUP_MAX * sizeof *g->result);
 }
 
-/* Has a mixed group's memory be shared once it has met over TCP, or what is left of it has: old[] are
- * its ranks' numbers in the group of `size` at first, NULL: the same. */
+/* Has a mixed group's memory be shared once it has met over TCP, or what is left of it has: old[]
+ * are its ranks' numbers in the group of `size` at first, NULL: the same. */
 static inline weir_status group_share(weir_transport *t, const int *old, int size, int per_machine,
                                       double timeout_s) {
   int machine[GROUP_MAX];

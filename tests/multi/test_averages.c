@@ -1,7 +1,7 @@
-/* Ranks compare digests of the averages they took: a rank whose average is another than the others',
- * be it by one bit of one element once, is found in the next step and named; nobody is accused
- * otherwise.  That no plan, switch or trial raises a false alarm every other test of this folder
- * shows, test_digests with all plans. */
+/* Ranks compare digests of the averages they took: a rank whose average is another than the
+ * others', be it by one bit of one element once, is found in the next step and named; nobody is
+ * accused otherwise.  That no plan, switch or trial raises a false alarm every other test of this
+ * folder shows, test_digests with all plans. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -159,7 +159,8 @@ static void check(const course *c, int size, const char *plan) {
   }
 }
 
-/* Steps of a trial that is under way, or has been rolled back, do not count: weir_step_info.step. */
+/* Steps of a trial that is under way, or has been rolled back, do not count:
+ * weir_step_info.step. */
 static int counted(int step) { return step < 4 ? step : step < 6 ? 4 : step - 2; }
 
 static int found;

@@ -1,5 +1,5 @@
-/* Plans of several buckets: whatever the buckets and however they change between steps, nothing of a
- * gradient is lost or invented, all ranks get the same bits, each group does what its own plan
+/* Plans of several buckets: whatever the buckets and however they change between steps, nothing of
+ * a gradient is lost or invented, all ranks get the same bits, each group does what its own plan
  * says, and trials leave nothing behind. */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Ranks that show each other certificates: whose are taken, and who is told what where they are not;
- * files that are no good; and new ones in place of those that were read at the start. */
+/* Ranks that show each other certificates: whose are taken, and who is told what where they are
+ * not; files that are no good; and new ones in place of those that were read at the start. */
 #include "authority.h"
 
 #include "ranks.h"
@@ -37,7 +37,7 @@ static weir_credentials *take(const certified *c, const char *trusted) {
   return out;
 }
 
-/* --- files ---------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static void refuses(const char *certificate, const char *key, const char *trusted,
                     weir_status status, const char *path, const char *why) {
@@ -103,7 +103,7 @@ Test(certificates, files_that_are_no_good_are_named_with_the_reason) {
   close_office(&o);
 }
 
-/* --- ranks ---------------------------------------------------------------------------------------- */
+/* --- ranks ------------------------------------------------------------------------------------ */
 
 /* Each rank's own, read by it. */
 typedef struct staff {
@@ -171,8 +171,8 @@ Test(certificates, all_show_each_other_theirs) {
   close_office(&o);
 }
 
-/* One's certificate comes from elsewhere, as it and the others trust other authorities; whether it is
- * the one that is called or the one that calls. */
+/* One's certificate comes from elsewhere, as it and the others trust other authorities; whether it
+ * is the one that is called or the one that calls. */
 static void expect_refusal(staff *s, int who, const char *verdict, const char *alert) {
   ENDED group g = group_of(s, 2, 1, group_talk);
   g.timeout_s = 10.0;
@@ -241,7 +241,7 @@ Test(certificates, all_have_some_or_none) {
   close_office(&o);
 }
 
-/* --- somebody in between whom the authority knows ------------------------------------------------- */
+/* --- somebody in between whom the authority knows --------------------------------------------- */
 
 typedef struct end {
   tcp *self;
@@ -288,7 +288,7 @@ Test(certificates, who_has_one_and_not_the_groups_key_does_not_get_through) {
   close_office(&o);
 }
 
-/* --- new files ------------------------------------------------------------------------------------ */
+/* --- new files -------------------------------------------------------------------------------- */
 
 /* Those who are left, and what they show then. */
 static weir_status lose_one(weir_transport *t, void *user) {
@@ -331,7 +331,7 @@ Test(certificates, survivors_show_what_is_in_the_files_by_then) {
   close_office(&o);
 }
 
-/* --- sessions ------------------------------------------------------------------------------------- */
+/* --- sessions --------------------------------------------------------------------------------- */
 
 static void session_refuses(const weir_options *options, weir_status status, const char *why) {
   weir_session *session = NULL;

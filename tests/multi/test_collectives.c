@@ -10,9 +10,9 @@ static const size_t lengths[] = {0, 1, 5, 1000, 100003};
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 #define HEADER 24
 
-/* Threads go through all sizes and lengths, which is what the algorithms differ in; between processes,
- * where a group takes longer to come together, 2, 4 and 7 ranks have no element, fewer than ranks
- * and many. */
+/* Threads go through all sizes and lengths, which is what the algorithms differ in; between
+ * processes, where a group takes longer to come together, 2, 4 and 7 ranks have no element, fewer
+ * than ranks and many. */
 static size_t first_size(enum group_kind kind) { return kind == GROUP_THREADS ? 0 : 1; }
 static size_t stride_of(enum group_kind kind) { return kind == GROUP_THREADS ? 1 : 2; }
 

@@ -1,5 +1,6 @@
-/* Nothing of a gradient is lost or invented (conserved.h), whatever the plan and however plans change,
- * and every rank gets the same bits.  Short gradients are also compared with a slow reference. */
+/* Nothing of a gradient is lost or invented (conserved.h), whatever the plan and however plans
+ * change, and every rank gets the same bits.  Short gradients are also compared with a slow
+ * reference. */
 #include <criterion/criterion.h>
 #include <fenv.h>
 

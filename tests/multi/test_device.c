@@ -1,7 +1,7 @@
 /* The engine's steps on a device, beside the same steps in host memory: the same gradients give the
  * same bits in averages and residuals where codecs are exact, and lose nothing where their sums run
- * in another order; over changing plans, buckets and trials, and in buckets of ranks with and without
- * a device.  tests/emulate's device does nothing before it is waited for. */
+ * in another order; over changing plans, buckets and trials, and in buckets of ranks with and
+ * without a device.  tests/emulate's device does nothing before it is waited for. */
 #include "../sampled.h"
 #include "device_course.h"
 
@@ -84,8 +84,8 @@ Test(device, sums_of_few_elements_have_the_bits_of_the_host) {
 
 Test(device, sums_of_messages_have_the_bits_of_the_host_with_momentum) { try_encoders(0.9); }
 
-/* What is larger than the largest float counts as that, where sums are encoded, and no residual becomes
- * Inf. */
+/* What is larger than the largest float counts as that, where sums are encoded, and no residual
+ * becomes Inf. */
 Test(device, large_sums_have_the_bits_of_the_host) {
   static const char *const plans[] = {
       "qsgd:0.125:sra",   "qsgd:0.125:compressed-ring", "qsgd-l2:0.25:compressed-tree",
@@ -264,9 +264,10 @@ static void three_buckets(script_step *s, const char *text) {
 }
 
 /* A message or values leave the device with one wait, and the step ends with one; ART's indices are
- * a wait more where they come from a rank.  Sums of messages that the device makes take one for each
- * time that messages leave it: sra for values and for sums (fp16's values go in two parts), a ring of
- * two for either hop, a tree once.  HiTopKComm's message is made when a machine's ranks have summed. */
+ * a wait more where they come from a rank.  Sums of messages that the device makes take one for
+ * each time that messages leave it: sra for values and for sums (fp16's values go in two parts), a
+ * ring of two for either hop, a tree once.  HiTopKComm's message is made when a machine's ranks
+ * have summed. */
 Test(device, steps_wait_once_a_group_and_allocate_nothing) {
   static course c;
   const struct {

@@ -1,6 +1,6 @@
-/* Messages that stay on devices (engine/device_rooms.c), gathered ones, those of sums and AR-Topk's lists: steps over rooms have the bits of
- * steps over the host, whatever plans follow one another, and who cannot read a room keeps all ranks
- * out of theirs. */
+/* Messages that stay on devices (engine/device_rooms.c), gathered ones, those of sums and AR-Topk's
+ * lists: steps over rooms have the bits of steps over the host, whatever plans follow one another,
+ * and who cannot read a room keeps all ranks out of theirs. */
 #include "device_course.h"
 #include "engine/memory.h"
 
@@ -149,7 +149,8 @@ static weir_plan draw_arm(weir_rng *rng) {
   }
 }
 
-/* Rooms grow with the first plans that need more, and messages of one step lie where others' lay. */
+/* Rooms grow with the first plans that need more, and messages of one step lie where others'
+ * lay. */
 static void draw_step(script_step *s, weir_rng *rng, uint64_t id, int ranks) {
   size_t count = 0;
   for (uint32_t t = 1; t <= TENSORS; t++) {
@@ -317,9 +318,9 @@ static double told_of_room(const char *text, int ranks, int hosts, size_t n) {
   return weir_plan_room(&plan, &form, n, weir_cost_kept(&plan, n));
 }
 
-/* A message of half of the elements is 16 bytes and 8 for each of these 150000, has room to the next
- * multiple of 16 and 32 more, and begins at a multiple of 256: with two steps' and 256 bytes at either
- * end that is two pages of 2 MiB, and of a hundredth one.  What there is stays. */
+/* A message of half of the elements is 16 bytes and 8 for each of these 150000, has room to the
+ * next multiple of 16 and 32 more, and begins at a multiple of 256: with two steps' and 256 bytes
+ * at either end that is two pages of 2 MiB, and of a hundredth one.  What there is stays. */
 Test(device_rooms, rooms_take_what_memory_counts) {
   static const char *const plans[] = {"topk:0.01:ag", "topk:0.5:ag", "none:1:dense-ring",
                                       "topk:0.01:ag"};
@@ -359,8 +360,8 @@ Test(device_rooms, every_kind_of_message_is_counted) {
   }
 }
 
-/* Inside of three machines a rank's room has three messages of two steps: of a tenth of the elements, 240016
- * bytes that take 240128, that is a page of 2 MiB, and of a fifth, 480128, two. */
+/* Inside of three machines a rank's room has three messages of two steps: of a tenth of the
+ * elements, 240016 bytes that take 240128, that is a page of 2 MiB, and of a fifth, 480128, two. */
 Test(device_rooms, inside_of_machines_rooms_have_a_message_of_each) {
   static const char *const plans[] = {"topk:0.1:ag", "topk:0.2:ag", "qsgd:0.125:sra"};
   static const uint64_t pages[] = {1, 2, 2};
@@ -576,7 +577,8 @@ Test(device_rooms, a_malformed_length_is_refused) {
   harm_room_of("topk:0.1:ag", "abab", 4, 0, 2408); /* than what is sent between machines */
 }
 
-/* A room that is harmed is found by its machine's ranks, what comes from another by who takes it over. */
+/* A room that is harmed is found by its machine's ranks, what comes from another by who takes it
+ * over. */
 Test(device_rooms, inside_of_machines_harm_changes_nothing) {
   static course c;
   for (size_t m = 0; m < MACHINES; m++) {

@@ -152,8 +152,8 @@ static bool with_ratio(weir_plan *plan, const double *ratio) {
   return false;
 }
 
-/* Of all-gathers one stands for all: what is added up, and when, does not depend on them.  What only
- * NCCL runs, no group here does. */
+/* Of all-gathers one stands for all: what is added up, and when, does not depend on them.  What
+ * only NCCL runs, no group here does. */
 static bool tells_sums_apart(const weir_plan *plan) {
   return !weir_sums_as_told(plan) &&
          (plan->algorithm == WEIR_ALGORITHM_ANY) ==

@@ -32,7 +32,8 @@ typedef struct worker {
   double square[MOST];    /* of their squares */
 } worker;
 
-/* A rank's gradient, the same in every step: most of it small beside a few large ones, some of it -0. */
+/* A rank's gradient, the same in every step: most of it small beside a few large ones, some of it
+ * -0. */
 static float value(int rank, size_t i) {
   if (i % 41 == 0) return -0.0F;
   const uint64_t at[] = {(uint64_t)rank, i};
@@ -110,8 +111,8 @@ static double mean_gradient(size_t i) {
   return sum / RANKS;
 }
 
-/* Elements are drawn anew in every step, so that the mean of so many averages misses the gradient by
- * its standard error times something normal: 6 of them are missed once in 10^9 elements. */
+/* Elements are drawn anew in every step, so that the mean of so many averages misses the gradient
+ * by its standard error times something normal: 6 of them are missed once in 10^9 elements. */
 static void check_unbiased(const worker *w, const char *policy) {
   double drawn = 0;
   for (size_t i = 0; i < MOST; i++) {
@@ -149,8 +150,8 @@ Test(forgets, with_error_feedback_a_residual_is_kept, .timeout = 120) {
   }
 }
 
-/* Rounding to bfloat16 without a residual makes the same average in every step, and within half a unit
- * in the last of 8 places of every rank's value and of every partial sum. */
+/* Rounding to bfloat16 without a residual makes the same average in every step, and within half a
+ * unit in the last of 8 places of every rank's value and of every partial sum. */
 Test(forgets, what_rounds_makes_the_same_mistake_in_every_step, .timeout = 120) {
   const worker *w = run("fixed:bf16:1:dense-ring", false, 0);
   cr_assert_eq(w[0].status, WEIR_OK, "%s", w[0].message);

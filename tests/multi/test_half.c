@@ -1,6 +1,7 @@
 /* Gradients of 16 bits an element beside others: a step gives what it gives of the same numbers as
- * floats, with the average rounded once.  So with every plan, in buckets, with momentum and without, in
- * host memory and on a device: averages, residuals and what headers tell, bit for bit. */
+ * floats, with the average rounded once.  So with every plan, in buckets, with momentum and
+ * without, in host memory and on a device: averages, residuals and what headers tell, bit for
+ * bit. */
 #include <criterion/criterion.h>
 #include <math.h>
 

@@ -1,6 +1,6 @@
-/* Averages that 16 bits cannot hold: error feedback has kept back of an element what makes its next one
- * too large.  The step is lost on all ranks, whatever way the average goes, nothing of what is kept back
- * is, and with gradients of half the scale the training goes on. */
+/* Averages that 16 bits cannot hold: error feedback has kept back of an element what makes its next
+ * one too large.  The step is lost on all ranks, whatever way the average goes, nothing of what is
+ * kept back is, and with gradients of half the scale the training goes on. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -134,7 +134,8 @@ Test(half_lost, an_average_beyond_the_largest_half_loses_the_step) {
     }
 }
 
-/* A message of halves saturates, so that the average is the largest of them and the rest kept back. */
+/* A message of halves saturates, so that the average is the largest of them and the rest kept
+ * back. */
 Test(half_lost, what_saturates_in_a_message_is_kept_back) {
   course c = {.type = WEIR_FP16,
               .size = 2,
@@ -149,8 +150,8 @@ Test(half_lost, what_saturates_in_a_message_is_kept_back) {
   }
 }
 
-/* Alone, since what two ranks have of these would be infinite as a sum of floats before: the largest
- * bfloat16 and half a unit of it that was kept back. */
+/* Alone, since what two ranks have of these would be infinite as a sum of floats before: the
+ * largest bfloat16 and half a unit of it that was kept back. */
 Test(half_lost, an_average_beyond_the_largest_bfloat16_loses_the_step) {
   const double largest = 0x1.fep127, half_unit = 0x1p119;
   for (size_t p = 0; p < PLANS; p++) {

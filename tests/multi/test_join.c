@@ -99,7 +99,8 @@ Test(join, under_policies_that_try) {
   play(c);
 }
 
-/* Like the members it begins under the first plan, and follows the schedule from the step at hand. */
+/* Like the members it begins under the first plan, and follows the schedule from the step at
+ * hand. */
 Test(join, after_a_change_of_plan) {
   course *c = two_and_one("schedule:none:1:dense-ring;step=3:powersgd:2:dense-ring", NULL);
   c->seat[2].phase = 2;

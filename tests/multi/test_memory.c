@@ -105,7 +105,8 @@ static long long resident(void) {
 }
 
 /* most: what was resident after any step.  Those before a division comes are no steps, and policy
- * paper has some behind its trials, which begin when the network is known.  plan: the last step's. */
+ * paper has some behind its trials, which begin when the network is known.  plan: the last
+ * step's. */
 static bool train(const course *c, weir_session *session, float *const *gradient, int rank,
                   int steps, int from, long long *most, uint64_t *plan) {
   int tried = c->settles || !most ? TRIALS : 0;
@@ -417,9 +418,9 @@ Test(memory, over_tcp) {
     if (looked_at(&arms[i])) check("tcp", 4, &arms[i]);
 }
 
-/* What grows with the ranks: messages that are gathered, and what machines of several ranks come in.
- * Of the others four ranks have shown what there is; the first is one of them, for what the transport
- * has of its own. */
+/* What grows with the ranks: messages that are gathered, and what machines of several ranks come
+ * in. Of the others four ranks have shown what there is; the first is one of them, for what the
+ * transport has of its own. */
 Test(memory, with_eight_ranks) {
   for (size_t i = 0; i < sizeof arms / sizeof *arms; i++)
     if (looked_at(&arms[i]) &&

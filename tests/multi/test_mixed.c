@@ -1,5 +1,5 @@
-/* Memory inside of machines and TCP between them: every row comes to the bits that it comes to over TCP
- * alone, whatever has gone wrong on the way to sharing memory or goes wrong in it. */
+/* Memory inside of machines and TCP between them: every row comes to the bits that it comes to over
+ * TCP alone, whatever has gone wrong on the way to sharing memory or goes wrong in it. */
 #include <criterion/criterion.h>
 #include <sys/resource.h>
 
@@ -87,10 +87,10 @@ Test(mixed, random_operations) {
   }
 }
 
-/* --- coming to share ---------------------------------------------------------------------------- */
+/* --- coming to share -------------------------------------------------------------------------- */
 
-/* Of ranks 0 and 1 of one machine, and 2 and 3 of another, `victim` has no descriptor left when memory
- * is made and opened. */
+/* Of ranks 0 and 1 of one machine, and 2 and 3 of another, `victim` has no descriptor left when
+ * memory is made and opened. */
 typedef struct lack {
   int victim;
 } lack;
@@ -165,7 +165,7 @@ Test(mixed, a_rank_that_ends_before_it_shares_is_named) {
   }
 }
 
-/* --- in memory ---------------------------------------------------------------------------------- */
+/* --- in memory -------------------------------------------------------------------------------- */
 
 static const weir_tag tag = {1, 2, 3, 0};
 

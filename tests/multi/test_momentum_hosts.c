@@ -1,5 +1,5 @@
-/* Momentum correction with HiTopKComm: a machine's ranks together are one worker of the paper's, whose
- * momentum is cut off where its sum was sent, on every rank of it. */
+/* Momentum correction with HiTopKComm: a machine's ranks together are one worker of the paper's,
+ * whose momentum is cut off where its sum was sent, on every rank of it. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -63,8 +63,9 @@ static void run(course *c) { group_well((int)strlen(c->machines), body, c, c->ma
 
 /* --- by hand ---------------------------------------------------------------------------------- */
 
-/* Two machines of two ranks with the same gradients, momentum 1/2; rank 0 selects from elements 0 and
- * 1, rank 1 from 2 and 3, one of two.  A machine's sum of gradients is (4, 3, 8, 2) in every step:
+/* Two machines of two ranks with the same gradients, momentum 1/2; rank 0 selects from elements 0
+ * and 1, rank 1 from 2 and 3, one of two.  A machine's sum of gradients is (4, 3, 8, 2) in every
+ * step:
  *   u = (4, 3, 8, 2):    e = (4, 3, 8, 2),     4 and 8 go,    u = (0, 3, 0, 2)
  *   u = (4, 4.5, 8, 3):  e = (4, 7.5, 8, 5),   7.5 and 8 go,  u = (4, 0, 0, 3)
  *   u = (6, 3, 8, 3.5):  e = (10, 3, 8, 8.5),  10 and 8.5 go, u = (0, 3, 8, 0)
@@ -85,7 +86,8 @@ Test(momentum_hosts, is_cut_off_on_all_ranks_of_a_machine) {
       for (size_t i = 0; i < 4; i++)
         cr_assert_eq(c.update[r][s][i], want[s][i], "rank %d, step %d, element %zu: %g", r, s, i,
                      (double)c.update[r][s][i]);
-  /* Of what is left, rank 0 has made (4, 0, 0, 1) and rank 1 (0, 0, 0, 1): g of the last two steps. */
+  /* Of what is left, rank 0 has made (4, 0, 0, 1) and rank 1 (0, 0, 0, 1): g of the last two
+   * steps. */
   static const float left[2][4] = {{4, 0, 0, 1}, {0, 0, 0, 1}},
                      kept[2][4] = {{4, 0, 0, 0}, {0, 0, 0, 2}};
   for (int r = 0; r < 4; r++)

@@ -1,5 +1,5 @@
-/* Work divided among ranks: everybody has all results, whoever computed them; and what LARS and LAMB
- * scale steps by, by hand. */
+/* Work divided among ranks: everybody has all results, whoever computed them; and what LARS and
+ * LAMB scale steps by, by hand. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <weir/parallel.h>
@@ -559,8 +559,8 @@ static weir_status step_once(weir_session *session, const moves *m, float *const
                  : weir_lars_step(session, &lars_of, 0.9, tensor, m->tensors, share);
 }
 
-/* Every tensor has memory of its own; ends with all weights, one after the other, in `out`.  by NULL:
- * alone. */
+/* Every tensor has memory of its own; ends with all weights, one after the other, in `out`.  by
+ * NULL: alone. */
 static weir_status steps(const worker *by, const moves *m, weir_moment_share *share, float *out) {
   float *w[TENSORS], *g[TENSORS], *slopes = malloc(m->all * sizeof *slopes + 1);
   weir_status status = WEIR_OK;
@@ -820,8 +820,8 @@ static weir_status no_move(weir_device *device, const weir_mover *movers, size_t
   return WEIR_E_TIMEOUT;
 }
 
-/* A failure in the norms is told to all, moves nothing, and the group goes on; one after them ends the
- * group, and nobody waits for the time-out. */
+/* A failure in the norms is told to all, moves nothing, and the group goes on; one after them ends
+ * the group, and nobody waits for the time-out. */
 static weir_status fail_on_one(worker *w, void *user) {
   const moves *m = user;
   weir_on_device *on = w->session->engine->device;
@@ -865,8 +865,8 @@ Test(steps, a_device_that_fails_is_told_of) {
   }
 }
 
-/* A rank that leaves while weights are gathered: the others are told, and moments that were divided for
- * the old group are refused in the new one. */
+/* A rank that leaves while weights are gathered: the others are told, and moments that were divided
+ * for the old group are refused in the new one. */
 static weir_status lose_one_in_a_step(worker *w, void *user) {
   moves *m = user;
   weir_moment_share share;

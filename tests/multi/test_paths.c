@@ -41,8 +41,8 @@ static void fill(const course *c, float *g, uint64_t seed) {
                     : (float)(weir_rng_normal(&rng) * (weir_rng_below(&rng, 10) == 0 ? 50 : 1));
 }
 
-/* N * update + residuals after = gradients + residuals before; and where nothing is lost on the way,
- * update is their mean, and nothing is left. */
+/* N * update + residuals after = gradients + residuals before; and where nothing is lost on the
+ * way, update is their mean, and nothing is left. */
 static void check(group *g, const course *c, int step) {
   const weir_plan *plan = &c->plan[step];
   char text[WEIR_PLAN_TEXT_MAX];
@@ -214,7 +214,8 @@ static void sum_into(float *to, const float *from, size_t begin, size_t end) {
  * Sums of small multiples of a quarter are exact, in whatever order. */
 typedef void reference_fn(float e[RANKS][N], float left[RANKS][N], float *sum);
 
-/* c.a2a.d.c.ag.d: of every eighth what each keeps of it to its rank, which keeps of the sum again. */
+/* c.a2a.d.c.ag.d: of every eighth what each keeps of it to its rank, which keeps of the sum
+ * again. */
 static void twice_among_all(float e[RANKS][N], float left[RANKS][N], float *sum) {
   float kept[N];
   for (size_t part = 0; part < RANKS; part++) {
@@ -230,8 +231,8 @@ static void twice_among_all(float e[RANKS][N], float left[RANKS][N], float *sum)
   }
 }
 
-/* r.c.g.d.b.c.b.d: sums at 0 and 2, both compressed to 0, which sends the sum to 2; then each of them
- * compresses it for its machine, and as they are alike one keeps the loss. */
+/* r.c.g.d.b.c.b.d: sums at 0 and 2, both compressed to 0, which sends the sum to 2; then each of
+ * them compresses it for its machine, and as they are alike one keeps the loss. */
 static void by_roots(float e[RANKS][N], float left[RANKS][N], float *sum) {
   float kept[N], all[N] = {0};
   for (size_t root = 0; root < RANKS; root += 2) {
@@ -256,8 +257,8 @@ static void passed_on(float e[RANKS][N], float left[RANKS][N], float *sum) {
   }
 }
 
-/* rs.c.ag.d.c.ag.d: halves of machines' sums, gathered between them and added up, then compressed for
- * the machine: the half of place p leaves its loss on machine p. */
+/* rs.c.ag.d.c.ag.d: halves of machines' sums, gathered between them and added up, then compressed
+ * for the machine: the half of place p leaves its loss on machine p. */
 static void again_inside(float e[RANKS][N], float left[RANKS][N], float *sum) {
   for (size_t place = 0; place < 2; place++) {
     const size_t begin = place * N / 2, end = begin + N / 2;

@@ -1,5 +1,5 @@
-/* All-gathers into places: by the transport's own, around a ring, and packed; in whatever pieces blocks
- * lie, and whatever their lengths. */
+/* All-gathers into places: by the transport's own, around a ring, and packed; in whatever pieces
+ * blocks lie, and whatever their lengths. */
 #include "collectives/comm.h"
 #include "ranks.h"
 
@@ -12,7 +12,8 @@ typedef struct shape {
   size_t all;
 } shape;
 
-/* What pieces hold: a part each of these bytes, so that they are compared and not worked out again. */
+/* What pieces hold: a part each of these bytes, so that they are compared and not worked out
+ * again. */
 enum { LONGEST = 9000064, APART = 101 };
 static unsigned char pattern[LONGEST + PIECES * APART];
 

@@ -1,5 +1,6 @@
-/* Somebody between two ranks who flips a bit of what passes, drops, repeats, reorders or delays some
- * of it, at a place drawn at random: no sum is ever wrong, and what was flipped is found and named.
+/* Somebody between two ranks who flips a bit of what passes, drops, repeats, reorders or delays
+ * some of it, at a place drawn at random: no sum is ever wrong, and what was flipped is found and
+ * named.
  *
  * WEIR_PROXY_ROUNDS: how often, instead of 100 times; WEIR_PROXY_SEED: others. */
 #include <criterion/criterion.h>
@@ -101,7 +102,7 @@ static void *between_main(void *argument) {
   return NULL;
 }
 
-/* --- the ranks ---------------------------------------------------------------------------------- */
+/* --- the ranks -------------------------------------------------------------------------------- */
 
 static weir_status sum_up(weir_transport *t, const trick *how) {
   const size_t n = how->number;
@@ -145,7 +146,7 @@ static weir_status tricked_body(weir_transport *t, void *user) {
   return status;
 }
 
-/* --- rounds ------------------------------------------------------------------------------------- */
+/* --- rounds ----------------------------------------------------------------------------------- */
 
 static trick draw(weir_rng *rng, int round) {
   trick t = {.kind = (trick_kind)(round % TRICKS),

@@ -1,5 +1,5 @@
-/* What bindings to other languages ask of a session: a listener that is there already, and gradients
- * that stay not finite. */
+/* What bindings to other languages ask of a session: a listener that is there already, and
+ * gradients that stay not finite. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <math.h>

@@ -154,8 +154,8 @@ Test(session_device, trains_as_the_host_does) {
     }
 }
 
-/* Averages of a lost step are NaN, or zero, all of them and on all ranks; the residual is what it was
- * before, and the next step makes of it what it makes in host memory. */
+/* Averages of a lost step are NaN, or zero, all of them and on all ranks; the residual is what it
+ * was before, and the next step makes of it what it makes in host memory. */
 Test(session_device, a_lost_step_leaves_nan_or_zero) {
   static const char *const policies[] = {"fixed:topk:0.1:ag", "fixed:none:1:dense-ring",
                                          "fixed:qsgd:0.125:sra", "fixed:star:0.1:art-tree",
@@ -211,8 +211,8 @@ Test(session_device, gradients_are_clipped_there) {
   }
 }
 
-/* Whole numbers, whose squares add up to the same in any order; of three types, two of which follow one
- * another in memory. */
+/* Whole numbers, whose squares add up to the same in any order; of three types, two of which follow
+ * one another in memory. */
 static void clip_types(int device, uint16_t *half, float *wide, double *norm) {
   const test_device d = test_device_open();
   const worker alone = {.policy = "fixed:none:1:dense-ring", .ranks = 1, .device = device};

@@ -1,5 +1,5 @@
-/* Tensors that the user keeps in full precision: their averages are exact under every policy, and they
- * make one bucket behind all others. */
+/* Tensors that the user keeps in full precision: their averages are exact under every policy, and
+ * they make one bucket behind all others. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

@@ -290,8 +290,8 @@ Test(session_resume, devices_and_hosts_go_on_from_each_other) {
     }
 }
 
-/* What was kept back before is sent in the first step of sessions without error feedback, and nothing
- * of that is kept. */
+/* What was kept back before is sent in the first step of sessions without error feedback, and
+ * nothing of that is kept. */
 Test(session_resume, what_was_kept_back_is_sent_once_where_nothing_is_kept) {
   blob blobs[RANKS_MOST] = {0};
   worker before[RANKS_MOST], host[RANKS_MOST], mine[RANKS_MOST];
@@ -326,8 +326,8 @@ Test(session_resume, what_was_kept_back_is_sent_once_where_nothing_is_kept) {
   drop(blobs);
 }
 
-/* A scale changes residual and velocity there as it does on a host: the state that is saved then makes
- * the same average. */
+/* A scale changes residual and velocity there as it does on a host: the state that is saved then
+ * makes the same average. */
 Test(session_resume, a_scale_changes_what_devices_keep_back) {
   (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
   the_device = test_device_open();
@@ -431,7 +431,8 @@ Test(session_resume, the_plan_in_force_and_what_was_directed_go_on) {
     }
 }
 
-/* Under another policy, or with its tensors in another order, the plan that was in force is none. */
+/* Under another policy, or with its tensors in another order, the plan that was in force is
+ * none. */
 Test(session_resume, a_plan_goes_on_under_its_policy_alone) {
   static const char *const others[] = {"groups:even=2:topk:0.1:ag-ring", "fixed:topk:0.1:ag-ring"};
   blob blobs[RANKS_MOST] = {0};

@@ -1,5 +1,6 @@
-/* Sessions of several processes on one machine whose devices read each other's memory: they have the
- * bits of those whose messages go over the host, and where a rank cannot, or dies, messages go there. */
+/* Sessions of several processes on one machine whose devices read each other's memory: they have
+ * the bits of those whose messages go over the host, and where a rank cannot, or dies, messages go
+ * there. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <signal.h>
@@ -148,11 +149,12 @@ static void run(scene *s) {
 
 static void forget(scene *s) { (void)munmap(s->tell, RANKS_MOST * sizeof *s->tell); }
 
-/* Of 5000 floats and their places, or 40000 quarter bytes, a rank sends more than this over the host,
- * and of lengths and headers less. */
+/* Of 5000 floats and their places, or 40000 quarter bytes, a rank sends more than this over the
+ * host, and of lengths and headers less. */
 enum { OVER_THE_HOST = 8000 };
 
-/* All ranks of both are well and have the same bits; in `a` messages stayed on devices, or did not. */
+/* All ranks of both are well and have the same bits; in `a` messages stayed on devices, or did
+ * not. */
 static void compare(const scene *a, bool stayed, const scene *b) {
   for (int r = 0; r < a->ranks; r++) {
     if (a->dies > 0 && r == a->dies) continue;
@@ -193,7 +195,8 @@ Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
       try_scene(&(scene){.transport = "shm", .policy = policies[p], .ranks = ranks}, true);
 }
 
-/* The list of 5000 indices is not sent, which the last step's root told the host's others otherwise. */
+/* The list of 5000 indices is not sent, which the last step's root told the host's others
+ * otherwise. */
 Test(session_rooms, lists_have_the_bits_that_they_have_over_the_host) {
   static const char *const policies[] = {"fixed:star:0.125:art-tree", "fixed:var:0.125:art-ring"};
   for (size_t p = 0; p < 2; p++) {
@@ -211,8 +214,8 @@ Test(session_rooms, lists_have_the_bits_that_they_have_over_the_host) {
   }
 }
 
-/* A message to the other machine instead of three: of 16 bytes and 5000 elements, or of half a byte an
- * element. */
+/* A message to the other machine instead of three: of 16 bytes and 5000 elements, or of half a byte
+ * an element. */
 Test(session_rooms, processes_of_two_machines_have_the_bits_that_they_have_over_the_host) {
   static const char *const policies[] = {"fixed:topk:0.125:ag", "fixed:qsgd:0.125:ag"};
   for (size_t p = 0; p < 2; p++) {
@@ -303,8 +306,9 @@ static void expect_refusal(scene *s, const char *takes, const char *limit) {
   forget(s);
 }
 
-/* Residual, e and the sum, a list of 5000 indices and values, two messages of 16 bytes and 8 an element,
- * up to a multiple of 16 and 32 more, a bit an element; and a page of the device for the room. */
+/* Residual, e and the sum, a list of 5000 indices and values, two messages of 16 bytes and 8 an
+ * element, up to a multiple of 16 and 32 more, a bit an element; and a page of the device for the
+ * room. */
 Test(session_rooms, memory_limit_counts_rooms) {
   const uint64_t bytes = 3 * 4 * N + 8 * 5000 + 2 * (40016 + 32) + N / 8, page = 2097152;
   scene s = {
@@ -321,8 +325,8 @@ Test(session_rooms, memory_limit_counts_rooms) {
   forget(&host);
 }
 
-/* A sum and a gradient that comes in, and beside them the next stage's room, which is there once both have
- * been run. */
+/* A sum and a gradient that comes in, and beside them the next stage's room, which is there once
+ * both have been run. */
 Test(session_rooms, memory_limit_counts_the_largest_room_of_a_schedule) {
   scene s = {.transport = "shm",
              .policy = "schedule:none:1:dense-tree;step=3:topk:0.125:ag",

@@ -1,5 +1,5 @@
-/* Tensors of several types in a session: what weir_register_typed and weir_submit take and refuse, and
- * that averages are right where tensors have changed places for the engine. */
+/* Tensors of several types in a session: what weir_register_typed and weir_submit take and refuse,
+ * and that averages are right where tensors have changed places for the engine. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -189,8 +189,9 @@ Test(session_types, as_much_is_written_as_there_is) {
   weir_session_free(session);
 }
 
-/* 3, 4 and 12 together have a norm of 13: halves of them are exact in each type.  A third of the norm
- * rounds 16 bits once: 3, 4 and 12 over 3 are 1 and 4 exactly, and 4/3 the nearest of its type. */
+/* 3, 4 and 12 together have a norm of 13: halves of them are exact in each type.  A third of the
+ * norm rounds 16 bits once: 3, 4 and 12 over 3 are 1 and 4 exactly, and 4/3 the nearest of its
+ * type. */
 Test(session_types, sixteen_bits_are_clipped) {
   static const double limits[] = {6.5, 13, 13.0 / 3};
   static const uint16_t fp16[] = {0x3e00, 0x4200, 0x3c00}, bf16[] = {0x4000, 0x4080, 0x3fab};

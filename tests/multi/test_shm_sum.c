@@ -16,7 +16,8 @@ static weir_status native(weir_comm *comm, float *x, size_t n, weir_headers *hea
 /* --- sums ----------------------------------------------------------------------------------- */
 
 /* A value with all bits of the significand in use: sums in another order give other bits.  Two
- * multiplications: every rank works it out for each of the others, hundreds of millions of times. */
+ * multiplications: every rank works it out for each of the others, hundreds of millions of
+ * times. */
 static float input(int rank, size_t i) {
   uint32_t bits = ((uint32_t)i + (uint32_t)rank * 0x85ebca6bU) * 0x9e3779b1U;
   bits = (bits ^ bits >> 15) * 0xc2b2ae35U;

@@ -1,8 +1,8 @@
 /* Ranks that are killed, frozen, stopped for a while, cut off or parted from the others at random
- * moments of random collectives, while they come together, and while the survivors do: nobody hangs,
- * no sum is wrong, the survivors agree on who they are, go on and finish, and nothing is left behind.
- * 16 rounds; WEIR_STRESS_ROUNDS asks for another number, WEIR_STRESS_SEED for other ones,
- * WEIR_STRESS_ONLY for a single one: seed and number fix it. */
+ * moments of random collectives, while they come together, and while the survivors do: nobody
+ * hangs, no sum is wrong, the survivors agree on who they are, go on and finish, and nothing is
+ * left behind. 16 rounds; WEIR_STRESS_ROUNDS asks for another number, WEIR_STRESS_SEED for other
+ * ones, WEIR_STRESS_ONLY for a single one: seed and number fix it. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdatomic.h>

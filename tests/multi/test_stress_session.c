@@ -1,8 +1,8 @@
-/* Training that loses ranks, or hears nothing of them for a while, at random moments: in any step, while
- * it starts and measures the network, in trials, while survivors meet, while another rank joins and
- * while the state is saved.  The survivors' weights stay equal, and what was given is in the weights
- * or in the residuals, to the last element, whatever the plan.  10 rounds; WEIR_STRESS_ROUNDS,
- * WEIR_STRESS_SEED and WEIR_STRESS_ONLY as in test_stress.c. */
+/* Training that loses ranks, or hears nothing of them for a while, at random moments: in any step,
+ * while it starts and measures the network, in trials, while survivors meet, while another rank
+ * joins and while the state is saved.  The survivors' weights stay equal, and what was given is in
+ * the weights or in the residuals, to the last element, whatever the plan.  10 rounds;
+ * WEIR_STRESS_ROUNDS, WEIR_STRESS_SEED and WEIR_STRESS_ONLY as in test_stress.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* TLS between ranks: what travels cannot be read, is what was sent, goes on under new keys and after
- * a loss; and whoever is on a connection without the group's key does not get through the
+/* TLS between ranks: what travels cannot be read, is what was sent, goes on under new keys and
+ * after a loss; and whoever is on a connection without the group's key does not get through the
  * handshake, with a certificate neither. */
 #include <openssl/evp.h>
 #include <openssl/x509.h>
@@ -13,7 +13,7 @@
 
 #define SECRET_TEXT "of this test alone"
 
-/* --- what is said is heard ---------------------------------------------------------------------- */
+/* --- what is said is heard -------------------------------------------------------------------- */
 
 #define MOST ((size_t)3 << 20)
 static const size_t lengths[] = {0, 1, 100, 16384, 16385, 262144, MOST};
@@ -97,7 +97,7 @@ Test(tls, who_does_not_encrypt_where_others_do_is_refused) {
   }
 }
 
-/* --- what passes ---------------------------------------------------------------------------------- */
+/* --- what passes ------------------------------------------------------------------------------ */
 
 /* Two ends of a connection that nobody has met over. */
 typedef struct end {
@@ -240,7 +240,7 @@ Test(tls, a_record_may_come_in_parts) {
   (void)close(to[1]);
 }
 
-/* --- strangers -------------------------------------------------------------------------------------- */
+/* --- strangers -------------------------------------------------------------------------------- */
 
 Test(tls, who_does_not_know_the_key_does_not_get_through) {
   int pair[2];
@@ -322,7 +322,7 @@ Test(tls, a_certificate_is_no_key) {
   b.self->base.ops->destroy(&b.self->base);
 }
 
-/* --- after a loss -------------------------------------------------------------------------------------- */
+/* --- after a loss ----------------------------------------------------------------------------- */
 
 static weir_status lose_one(weir_transport *t, void *user) {
   (void)user;

@@ -193,7 +193,8 @@ static void signal_case(enum group_kind kind, int signal, double after_s, size_t
     if (r != CULPRIT) (void)waitpid(g.pid[r], NULL, 0);
   (void)kill(g.pid[CULPRIT], SIGKILL);
   (void)waitpid(g.pid[CULPRIT], NULL, 0);
-  /* To find out who is to blame takes less than a second (weir.h); the other one is for a busy machine. */
+  /* To find out who is to blame takes less than a second (weir.h); the other one is for a busy
+   * machine. */
   check_survivors(&g, since_s, e.timeout_s + 2.0);
   (void)munmap(e.there, sizeof *e.there);
 }

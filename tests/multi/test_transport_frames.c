@@ -166,8 +166,8 @@ static size_t ask(int port, const unsigned char *bytes, size_t count,
   return got > 0 ? (size_t)got : 0;
 }
 
-/* A question (kind 1), or the one datagram of a train (kind 4); the proof lies at 44 and covers what is
- * there beside it, but for a train's index and a reply's time, and the checksum. */
+/* A question (kind 1), or the one datagram of a train (kind 4); the proof lies at 44 and covers
+ * what is there beside it, but for a train's index and a reply's time, and the checksum. */
 static void write_question(unsigned char d[1400], int kind, const group *g, uint64_t sequence) {
   unsigned char proof[32];
   memset(d, 0, 1400);

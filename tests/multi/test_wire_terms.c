@@ -111,8 +111,8 @@ static void run_rank(member *m) {
   if (status == WEIR_OK) status = weir_engine_step_end(engine, &info);
   if (status != WEIR_OK)
     group_fail(m->group, "%s, rank %d: %s", c->row->plan, m->rank, weir_last_error());
-  /* Every rank passes on the headers of all others once, or sends its own to all; between machines it
-   * does so with those of its place, but for HiTopKComm's, which go among all ranks. */
+  /* Every rank passes on the headers of all others once, or sends its own to all; between machines
+   * it does so with those of its place, but for HiTopKComm's, which go among all ranks. */
   const bool levels = c->row->machines != NULL;
   const int others = !levels ? m->size - 1
                      : plan.scheme == WEIR_SCHEME_HITOPK || plan.scheme == WEIR_SCHEME_PATH

@@ -158,8 +158,8 @@ static inline void *traces_meet(void *argument) {
   return NULL;
 }
 
-/* What libraries allocate once and keep (the resolver, a thread's stack, libcrypto's tables, what TLS
- * needs) is there from now on. */
+/* What libraries allocate once and keep (the resolver, a thread's stack, libcrypto's tables, what
+ * TLS needs) is there from now on. */
 static inline void traces_settle(void) {
   traces_seat seat[2] = {{.rank = 0}, {.rank = 1}};
   pthread_t thread;

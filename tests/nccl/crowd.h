@@ -129,8 +129,8 @@ static inline void all_well(const crowd *g) {
     cr_assert_eq(g->ranks[r].status, WEIR_OK, "rank %d: %s", r, g->ranks[r].why);
 }
 
-/* Ranks are threads here, whose communicators come at once: so each has a copy of the plugin for itself,
- * as processes have. */
+/* Ranks are threads here, whose communicators come at once: so each has a copy of the plugin for
+ * itself, as processes have. */
 static inline void give_tuners(crowd *g) {
   static char file[MOST][sizeof WEIR_TUNER_COPIES + 32];
   for (int r = 0; r < MOST; r++) {
@@ -154,7 +154,8 @@ static inline void run_well(int size, weir_status (*body)(rank *)) {
   run_well_as(&g, size, body);
 }
 
-/* A process ends: its kernel closes what it had.  What is left of it here can still be destroyed. */
+/* A process ends: its kernel closes what it had.  What is left of it here can still be
+ * destroyed. */
 static inline void vanish(tcp *control) {
   const int size = control->base.size;
   for (int p = 0; p < size; p++)

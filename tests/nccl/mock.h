@@ -27,7 +27,8 @@ typedef struct mock_controls {
   size_t (*carried)(void);     /* bytes of messages */
 } mock_controls;
 
-/* What the plugin that stands for Weir's does for a thread (mock_tuner.c), by mock_answers_of_thread(). */
+/* What the plugin that stands for Weir's does for a thread (mock_tuner.c), by
+ * mock_answers_of_thread(). */
 typedef struct mock_answers {
   int answer;    /* weir_nccl_answer to a switch */
   size_t come;   /* a communicator counts as so many */

@@ -29,7 +29,8 @@ static inline void mock_close_tuner(const mock_tuner_use *use) {
   if (use->plugin) (void)dlclose(use->plugin);
 }
 
-/* The algorithm of an all-reduce, of which this one is not on offer: that of the smallest cost which is not negative, as NCCL decides. */
+/* The algorithm of an all-reduce, of which this one is not on offer: that of the smallest cost
+ * which is not negative, as NCCL decides. */
 static inline int mock_choose(const mock_tuner_use *use, int lacks, size_t bytes) {
   float cost[NCCL_ALGORITHMS][NCCL_PROTOCOLS];
   int best = MOCK_OWN, channels = 0;

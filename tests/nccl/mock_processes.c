@@ -1,7 +1,7 @@
-/* A library that stands for NCCL and CUDA where ranks are processes of one machine, as of `weir train`: "the
- * device" is memory of the process, sums are done in the call and messages while the stream is asked
- * for, and ranks meet in a file that they share.  By what all-reduces ran is told in the file
- * WEIR_MOCK_RAN.RANK, a letter each: r, t or o (NCCL's own choice). */
+/* A library that stands for NCCL and CUDA where ranks are processes of one machine, as of `weir
+ * train`: "the device" is memory of the process, sums are done in the call and messages while the
+ * stream is asked for, and ranks meet in a file that they share.  By what all-reduces ran is told
+ * in the file WEIR_MOCK_RAN.RANK, a letter each: r, t or o (NCCL's own choice). */
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -61,7 +61,7 @@ static double now_s(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* --- NCCL --------------------------------------------------------------------------------------- */
+/* --- NCCL ------------------------------------------------------------------------------------- */
 
 const char *ncclGetErrorString(ncclResult_t result) {
   return result == ncclSuccess ? "no error (mock)" : "an error (mock)";
@@ -180,8 +180,8 @@ static bool move_all(void) {
   return !more;
 }
 
-/* Until all have counted so far.  Who waits for a rank that has left waits for ever with NCCL, but not
- * in the call. */
+/* Until all have counted so far.  Who waits for a rank that has left waits for ever with NCCL, but
+ * not in the call. */
 static bool all_reach(const struct ncclComm *comm, const atomic_size_t *counts, size_t to) {
   const double until_s = now_s() + PATIENCE_S;
   for (int r = 0; r < comm->size; r++)
@@ -238,7 +238,7 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
   return stuck ? ncclSuccess : result;
 }
 
-/* --- CUDA --------------------------------------------------------------------------------------- */
+/* --- CUDA ------------------------------------------------------------------------------------- */
 
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t error) {

@@ -33,8 +33,8 @@ static bool by_nccl(const rank *r, int peer) { return share_machine(r, peer) == 
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-/* About announcements, a header's own length, and what is short; the last is another between machines, so
- * that counts tell which have gone which way. */
+/* About announcements, a header's own length, and what is short; the last is another between
+ * machines, so that counts tell which have gone which way. */
 static const size_t lengths[] = {0, 1, sizeof(nct_word), NCT_SHORT, NCT_SHORT + 1, 100003};
 enum { LENGTHS = sizeof lengths / sizeof *lengths, MESSAGES = LENGTHS * (MOST - 1) };
 

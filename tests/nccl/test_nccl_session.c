@@ -1,6 +1,6 @@
-/* Sessions over nccl+tcp and shm+nccl: ranks are threads on pretended machines, and NCCL and CUDA the
- * library that stands for them.  The linker puts two functions of this file in the place of those that
- * find a rank's machine and the libraries (--wrap in tests/CMakeLists.txt). */
+/* Sessions over nccl+tcp and shm+nccl: ranks are threads on pretended machines, and NCCL and CUDA
+ * the library that stands for them.  The linker puts two functions of this file in the place of
+ * those that find a rank's machine and the libraries (--wrap in tests/CMakeLists.txt). */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <string.h>

@@ -77,7 +77,8 @@ static weir_status take_step(rank *r, weir_engine *engine, int step) {
   return status;
 }
 
-/* Rank 0 directs the next plan, as a policy does, and all ranks follow when the next step begins. */
+/* Rank 0 directs the next plan, as a policy does, and all ranks follow when the next step
+ * begins. */
 static weir_status course_body(rank *r) {
   script_step steps[STEPS] = {0};
   script s = {steps, STEPS, 0};
@@ -201,7 +202,7 @@ Test(nccl_told, a_group_of_one_sums_nothing) {
   run_well(1, alone_body);
 }
 
-/* --- groups that cannot be switched ------------------------------------------------------------ */
+/* --- groups that cannot be switched ----------------------------------------------------------- */
 
 /* Is a plan refused at once, by all ranks, while NCCL's own choice goes on? */
 static weir_status refused_body(rank *r) {
@@ -292,7 +293,7 @@ Test(nccl_told, several_communicators_at_once) {
   cr_assert_geq(say, 2); /* the last one to come sees no other */
 }
 
-/* --- what NCCL does not offer ------------------------------------------------------------------ */
+/* --- what NCCL does not offer ----------------------------------------------------------------- */
 
 static void no_tree(int r, const mock_controls *mine) {
   (void)r;
@@ -361,7 +362,8 @@ static void use_mock_tuner(crowd *g) {
   for (int r = 0; r < MOST; r++) g->tuner[r] = WEIR_MOCK_TUNER;
 }
 
-/* What the tuner answers is an error of that rank, and ends the group: the others could only wait. */
+/* What the tuner answers is an error of that rank, and ends the group: the others could only
+ * wait. */
 static void check_answer(void (*before)(int, const mock_controls *), weir_status status,
                          const char *why) {
   crowd g = {.before = before};

@@ -2,8 +2,8 @@
 #include "kernels/adaptive.h"
 #include "parity.h"
 
-/* None, one, around the lanes of a sum and the windows of a step's, and more of these than a block has
- * groups for. */
+/* None, one, around the lanes of a sum and the windows of a step's, and more of these than a block
+ * has groups for. */
 static const size_t lengths[] = {0,   1,    15,   16,   17,    255,   256,
                                  257, 1023, 1024, 1025, 16384, 16385, 65536};
 enum { PIECES = sizeof lengths / sizeof *lengths, ALL = 110000 };

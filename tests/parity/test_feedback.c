@@ -47,8 +47,8 @@ static void same_moments(const weir_moments *got, const float *e, size_t n) {
   cr_assert_eq(got->nonfinite, 0);
 }
 
-/* g and r (or none, which counts as zeros), or e: the device's message is that of the plain encoder, and what is left that message
- * taken off e by the scalar code. */
+/* g and r (or none, which counts as zeros), or e: the device's message is that of the plain
+ * encoder, and what is left that message taken off e by the scalar code. */
 static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout *layout,
                            const float *g, const float *r, bool fused, size_t skew) {
   const weir_codec *codec = weir_codecs[by->codec];
@@ -95,8 +95,8 @@ static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) weir_cuda_release(cuda, all[i]->block);
 }
 
-/* Of a given x, elsewhere: the same messages, one for every `block` elements, and loss, and x as it was;
- * and what they decode to, stored and added. */
+/* Of a given x, elsewhere: the same messages, one for every `block` elements, and loss, and x as it
+ * was; and what they decode to, stored and added. */
 static void check_series(weir_cuda *cuda, const encoder *by, const float *x, size_t n, size_t block,
                          size_t skew) {
   const weir_codec *codec = weir_codecs[by->codec];

@@ -196,8 +196,8 @@ Test(parity_wire, harmed_messages_are_told_apart) {
             ROUNDS);
 }
 
-/* Of more or fewer indices than are due, with values, of another length, out of order, and bits harmed at
- * random: what the host refuses is refused. */
+/* Of more or fewer indices than are due, with values, of another length, out of order, and bits
+ * harmed at random: what the host refuses is refused. */
 Test(parity_wire, harmed_lists_are_refused) {
   enum { LENGTH = 8000, KEPT = 400, ROUNDS = 200 };
   OPENED weir_cuda *cuda = open_cuda(LENGTH, KEPT + 1);

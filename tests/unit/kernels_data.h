@@ -1,5 +1,5 @@
-/* What the kernels' tests share: contexts, instruction sets, and inputs, which are distributions and
- * adversarial shapes. */
+/* What the kernels' tests share: contexts, instruction sets, and inputs, which are distributions
+ * and adversarial shapes. */
 #ifndef WEIR_TESTS_KERNELS_DATA_H
 #define WEIR_TESTS_KERNELS_DATA_H
 

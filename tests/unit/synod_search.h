@@ -1,20 +1,21 @@
-/* All states of a world of ranks that agree (synod_world.h), or many of them: every order in which words
- * are delivered, ranks come late, propose, lose their patience, crash, are found dead, and try again.
+/* All states of a world of ranks that agree (synod_world.h), or many of them: every order in which
+ * words are delivered, ranks come late, propose, lose their patience, crash, are found dead, and
+ * try again.
  *
  * A word that is never delivered is one that is lost, as every state is looked at.  Which rank
- * proposes, and when, is left open; how often is bounded, as is how often a rank crashes or gives up
- * and tries again (faults).
+ * proposes, and when, is left open; how often is bounded, as is how often a rank crashes or gives
+ * up and tries again (faults).
  *
  * A reduced search looks at fewer states, and leaves out none that could be wrong in another way:
  *
  * - Words that change nothing whenever they are delivered are taken away at once.
- * - A rank takes another for dead just before it does something: until then nobody can tell.  A rank
- *   with a ballot of its own does so at any time, as it may act on that.
+ * - A rank takes another for dead just before it does something: until then nobody can tell.  A
+ *   rank with a ballot of its own does so at any time, as it may act on that.
  * - It loses its patience only where it then proposes: else it may as well do so later.
- * - Only a fixed set of as many ranks as there are ballots proposes, and every such set has its turn,
- *   up to renaming.  Ranks that have not proposed and will not are alike, as no order of ballots is
- *   theirs (but rank 0 in even groups, whose vote breaks ties, and the highest where there are guests):
- *   of all states that differ in their names alone one is looked at.
+ * - Only a fixed set of as many ranks as there are ballots proposes, and every such set has its
+ *   turn, up to renaming.  Ranks that have not proposed and will not are alike, as no order of
+ *   ballots is theirs (but rank 0 in even groups, whose vote breaks ties, and the highest where
+ *   there are guests): of all states that differ in their names alone one is looked at.
  * - What no rank can come to use any more does not tell states apart.
  *
  * States that have been seen are known by fingerprints of 128 bits. */
@@ -148,7 +149,7 @@ static uint8_t alike(const search *e, const world *w) {
   return (uint8_t)(all & ~(w->proposed | left | special(e->q)));
 }
 
-/* --- fingerprints ------------------------------------------------------------------------------- */
+/* --- fingerprints ----------------------------------------------------------------------------- */
 
 /* What of a rank makes a difference, its sets of ranks as an order has them. */
 static print mix_rank(print h, const search *e, const world *w, int r, const uint8_t *set) {
@@ -242,7 +243,8 @@ static print outcome_of(const world *w, int size, const order *o) {
 }
 
 /* And those of all searches that this one stands for, in which the proposers, in their order, and
- * those who are alike are others.  Where some begin late, ranks are looked at as if they had no names. */
+ * those who are alike are others.  Where some begin late, ranks are looked at as if they had no
+ * names. */
 static void note_outcomes(const search *e, const world *w) {
   const inquiry *q = e->q;
   for (int i = 0; i < order_count; i++) {
@@ -258,7 +260,7 @@ static void note_outcomes(const search *e, const world *w) {
   }
 }
 
-/* --- what happens next ---------------------------------------------------------------------------- */
+/* --- what happens next ------------------------------------------------------------------------ */
 
 static void visit(search *e, const world *w);
 

@@ -131,8 +131,8 @@ static bool is_idle_talk(const world *w, uint64_t letter) {
   return w->rank[to_of(letter)].decided && !asks;
 }
 
-/* Whenever it is delivered, it changes nothing: it comes from a rank that is known dead, or answers a
- * ballot that is no more, and tells of no ballot and of nobody's death that was not known. */
+/* Whenever it is delivered, it changes nothing: it comes from a rank that is known dead, or answers
+ * a ballot that is no more, and tells of no ballot and of nobody's death that was not known. */
 static bool is_stale(const world *w, uint64_t letter) {
   const weir_synod *s = &w->rank[to_of(letter)];
   const int kind = kind_of(letter);

@@ -93,8 +93,8 @@ Test(bits, errors_are_those_of_the_grid) {
   free(e);
 }
 
-/* On a ramp of `bucket` whole numbers from 0 on, element i lies at i s / (bucket - 1) on a grid of s
- * steps: by the remainder of whole numbers, f (1 - f) in units of a step. */
+/* On a ramp of `bucket` whole numbers from 0 on, element i lies at i s / (bucket - 1) on a grid of
+ * s steps: by the remainder of whole numbers, f (1 - f) in units of a step. */
 static double error_of_ramp(uint64_t bucket, unsigned bits) {
   const uint64_t steps = (UINT64_C(1) << bits) - 1, last = bucket - 1;
   double sum = 0;
@@ -105,7 +105,8 @@ static double error_of_ramp(uint64_t bucket, unsigned bits) {
   return sum * (double)(last * last) / (double)(steps * steps);
 }
 
-/* All sizes, of a whole tensor and of runs of 8192 of a longer one, of which each step sees others. */
+/* All sizes, of a whole tensor and of runs of 8192 of a longer one, of which each step sees
+ * others. */
 Test(bits, buckets_of_all_sizes_are_measured) {
   enum { SHORT = 16384, LONG = 64 * 1024, N = SHORT + LONG };
   static const uint32_t sizes[] = {128, 1024, 64, 256, 512, 2048, 4096, 8192};
@@ -265,8 +266,8 @@ static void first_choice(const problem *p, size_t *choice) {
   for (size_t l = 0; l < p->stats.layer_count; l++) choice[l] = p->layers[l].first;
 }
 
-/* The best with at least the bits of `need` and no more error, or with one way, by trying everything.
- */
+/* The best with at least the bits of `need` and no more error, or with one way, by trying
+ * everything. / */
 static double best_from(const problem *p, const size_t *need, double budget, double price) {
   size_t choice[LAYERS];
   double best = INFINITY;
@@ -384,15 +385,15 @@ Test(bits, groups_are_runs_of_one_width) {
   cr_assert_eq(weir_buckets_check(table, 5, 7), WEIR_OK);
 }
 
-/* By hand, 4 bits.  1.28e6 elements are a message of 16 + 10000 (8 + 64) = 720016 bytes; 129000 elements
- * one of 16 + 1007 * 72 + 60 = 72580.  ms of latencies and bytes, first of the all-gather straight to
- * everybody, then of scatter-reduce-allgather:
+/* By hand, 4 bits.  1.28e6 elements are a message of 16 + 10000 (8 + 64) = 720016 bytes; 129000
+ * elements one of 16 + 1007 * 72 + 60 = 72580.  ms of latencies and bytes, first of the all-gather
+ * straight to everybody, then of scatter-reduce-allgather:
  *
  * - 2 ranks, 1.28e6 elements: 1 + 7.2; 2 + 7.2
  * - 4 ranks, 1.28e6 elements: 1 + 21.6; 2 + 10.8
  * - 8 ranks, 129000 elements: 1 + 5.1; 2 + 1.3
- * - 8 ranks on 2 machines: all of a machine's messages cross its link, 4 times as many, or those between two
- *   machines of a quarter of the sum alone
+ * - 8 ranks on 2 machines: all of a machine's messages cross its link, 4 times as many, or those
+ *   between two machines of a quarter of the sum alone
  *
  * In full precision 10 elements take one latency straight from everybody to everybody, at most
  * 7 * 40 bytes a rank; of 2 ranks doubling, which comes first, is the same. */

@@ -201,8 +201,8 @@ Test(decide, only_what_keeps_the_loss_is_chosen_unless_the_user_is_bold) {
 
 /* 8 ranks, 10^6 floats, 1 ms and 1 MB/s: around a ring bf16 takes 1.75 * 2 MB = 3.5 s and 14 ms; 4
  * bits of qsgd take, in shares of 1/8 to each rank and back, 1.75 * (0.5 MB + 8 bytes for each of
- * 7813 buckets of 128) or 0.98 s, so 3.5 times less; an all-gather sends 7 messages, 3.9 s.  8 of minifloat,
- * with 4 bytes a bucket, take 1.81 s. */
+ * 7813 buckets of 128) or 0.98 s, so 3.5 times less; an all-gather sends 7 messages, 3.9 s.  8 of
+ * minifloat, with 4 bytes a bucket, take 1.81 s. */
 Test(decide, four_bits_summed_on_their_way_win_where_links_are_narrow) {
   weir_decision_input in = input_at(1e-3, 1e6);
   weir_decision d;
@@ -419,8 +419,9 @@ Test(network, median_and_slowest_link) {
 
 static weir_plan plan_of_arm(const weir_decision *d, size_t arm) { return d->candidate[arm].plan; }
 
-/* Where NCCL can be told, rings and trees of fp32 are its own, at what they take it; rounded ones and those of two
- * levels are Weir's.  4 workers, 4 MB, 1 ms, 10 GB/s, and processors that take 1 ns for a byte they add up. */
+/* Where NCCL can be told, rings and trees of fp32 are its own, at what they take it; rounded ones
+ * and those of two levels are Weir's.  4 workers, 4 MB, 1 ms, 10 GB/s, and processors that take 1
+ * ns for a byte they add up. */
 Test(decide, nccls_ring_and_tree) {
   static const char *const own[] = {"none:1:dense-ring", "none:1:dense-tree", "bf16:1:dense-ring",
                                     "bf16:1:dense-tree"},
@@ -445,8 +446,9 @@ Test(decide, nccls_ring_and_tree) {
   cr_assert(weir_same_plan(&d.choice.plan, &tree));
 }
 
-/* ART-Ring and ART-Tree as the paper ran them, by NCCL; chosen by the same rows as ever.  8 workers, 40 ms for the
- * values: AG 3 alpha + 560, ART-Ring 17 alpha + 190, ART-Tree 9 alpha + 360. */
+/* ART-Ring and ART-Tree as the paper ran them, by NCCL; chosen by the same rows as ever.  8
+ * workers, 40 ms for the values: AG 3 alpha + 560, ART-Ring 17 alpha + 190, ART-Tree 9 alpha +
+ * 360. */
 Test(decide, the_papers_ring_and_tree_are_nccls) {
   static const struct {
     double latency, seconds;
@@ -468,8 +470,9 @@ Test(decide, the_papers_ring_and_tree_are_nccls) {
   }
 }
 
-/* A tenth of 10^6 elements as a message is 800016 bytes in room for 800048, which begins at a multiple of
- * 256; two of them and two edges of 256 fit a page of 2 MiB, and those of a third are three pages. */
+/* A tenth of 10^6 elements as a message is 800016 bytes in room for 800048, which begins at a
+ * multiple of 256; two of them and two edges of 256 fit a page of 2 MiB, and those of a third are
+ * three pages. */
 Test(decide, rooms_on_devices_count_as_memory) {
   weir_decision_input in = input_at(1e-3, 1e8);
   const weir_plan tenth = plan_of("topk:0.1:ag"), third = plan_of("topk:0.333:ag");
@@ -493,7 +496,8 @@ Test(decide, rooms_on_devices_count_as_memory) {
   cr_assert_not(weir_plan_fits(&in, &third));
 }
 
-/* Inside of two machines a rank's room has a message of either: of the tenth 3201024 bytes, two pages. */
+/* Inside of two machines a rank's room has a message of either: of the tenth 3201024 bytes, two
+ * pages. */
 Test(decide, rooms_inside_of_machines_count_as_memory) {
   weir_decision_input in = input_at(1e-3, 1e8);
   const weir_plan tenth = plan_of("topk:0.1:ag"), sum = plan_of("qsgd:0.125:sra");

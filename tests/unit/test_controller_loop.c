@@ -363,8 +363,8 @@ static double compress_ms(const char *line, int n) {
   return strtod(at + strlen("\"t_comp_ms\":"), NULL);
 }
 
-/* All wait for the rank that selects for all: 8 ms.  Where each selects for itself, it is the mean of
- * 8, 1, 1 and 1 ms. */
+/* All wait for the rank that selects for all: 8 ms.  Where each selects for itself, it is the mean
+ * of 8, 1, 1 and 1 ms. */
 Test(loop, selecting_for_all_costs_what_it_takes_the_root) {
   char path[] = "/tmp/weir-journal-XXXXXX";
   static char line[1 << 17];
@@ -411,9 +411,9 @@ Test(loop, fixed_never_moves) {
   weir_controller_free(controller);
 }
 
-/* Where a fixed policy leaves the algorithm open, the one that runs is never more than the hysteresis
- * off the fastest, in a world of these rows alone; its codec, scheme and ratio stay, and one that
- * names its algorithm keeps it. */
+/* Where a fixed policy leaves the algorithm open, the one that runs is never more than the
+ * hysteresis off the fastest, in a world of these rows alone; its codec, scheme and ratio stay, and
+ * one that names its algorithm keeps it. */
 static void follow(const char *policy, const char *const *rivals, size_t count) {
   const double latency[] = {1e-3, 5e-2, 5e-2, 1e-3}, bandwidth[] = {1e7, 1e7, 3e9, 3e9};
   weir_controller *controller = create(policy, NULL, false);
@@ -560,9 +560,10 @@ Test(loop, overlap_is_never_ignored_in_silence) {
   }
 }
 
-/* Four tensors, each ready 5 ms after the other: buckets are foretold to hide most of what they take.  Where they
- * take longer than the gradient undivided would, they are given up on this network, and the arm is not; steps that
- * are 1.5 times as long as foretold, and longer than the plan's before, are another rule's. */
+/* Four tensors, each ready 5 ms after the other: buckets are foretold to hide most of what they
+ * take.  Where they take longer than the gradient undivided would, they are given up on this
+ * network, and the arm is not; steps that are 1.5 times as long as foretold, and longer than the
+ * plan's before, are another rule's. */
 Test(loop, buckets_that_do_worse_than_none_are_given_up) {
   static const size_t four[] = {0, ELEMENTS / 4, ELEMENTS / 2, 3 * ELEMENTS / 4, ELEMENTS};
   static const double gaps[] = {5e-3, 5e-3, 5e-3, 5e-3};

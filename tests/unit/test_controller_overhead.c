@@ -6,8 +6,9 @@
 
 enum { WORKERS = 4 };
 
-/* A latency of 1 ms on a link that bytes take no time on, then none on a slow one: an overhead of
- * 5 ms seen with one latency is 10 ms there with the 2 of Bruck's among 4 ranks, and 5 ms in all here. */
+/* A latency of 1 ms on a link that bytes take no time on, then none on a slow one: an overhead of 5
+ * ms seen with one latency is 10 ms there with the 2 of Bruck's among 4 ranks, and 5 ms in all
+ * here. */
 Test(overhead, goes_with_latencies_as_far_as_they_are_what_takes_time) {
   const weir_plan plan = plan_of("topk:0.5:ag-bruck:auto-fp32"),
                   few = plan_of("topk:0.01:ag-bruck:auto-fp32");

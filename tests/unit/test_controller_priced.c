@@ -84,8 +84,8 @@ Test(decide, encoders_are_priced_by_their_messages) {
                      2e-3 + fmax(3 * 562520 / 1e8, 12 * 562520 * 5e-9), 1e-9);
 }
 
-/* On devices messages cost what they do on hosts, and the same plans are looked at.  2 machines of 2,
- * a link so slow that hitopk, which crosses it with the least, is the choice. */
+/* On devices messages cost what they do on hosts, and the same plans are looked at.  2 machines of
+ * 2, a link so slow that hitopk, which crosses it with the least, is the choice. */
 Test(decide, devices_are_proposed_what_hosts_are) {
   const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
   const weir_plan encoder = plan_of("fp16:0.5:ag"), list = plan_of("topk:1:ag");
@@ -151,8 +151,9 @@ Test(decide, what_sums_of_messages_leave_is_kept_where_they_are_made) {
   }
 }
 
-/* 8 matrices of 200 x 300, two of 20 x 1000, and 1000 vectors' elements: rank 1 sends 8 * 500 + 2 * 1020 + 1000 =
- * 7040 floats, rank 16 8 * 8000 + 2 * 16320 + 1000 = 97640, and from rank 20 on the 20 rows are no thinner. */
+/* 8 matrices of 200 x 300, two of 20 x 1000, and 1000 vectors' elements: rank 1 sends 8 * 500 + 2 *
+ * 1020 + 1000 = 7040 floats, rank 16 8 * 8000 + 2 * 16320 + 1000 = 97640, and from rank 20 on the
+ * 20 rows are no thinner. */
 Test(decide, low_rank_is_of_the_matrices_there_are) {
   size_t offset[12] = {0}, rows[11];
   for (size_t t = 0; t < 11; t++) {

@@ -54,8 +54,8 @@ Test(progress, a_round_tells_the_share_of_progress) {
   cr_assert_eq(evidence.count, (size_t)WEIR_SAMPLES_MAX);
 }
 
-/* What an arm holds back from its first steps on is its debt, and not its progress.  Steps 144 to 191
- * are 167.5 in the mean: 0.004 a step and 0.05 are 0.72. */
+/* What an arm holds back from its first steps on is its debt, and not its progress.  Steps 144 to
+ * 191 are 167.5 in the mean: 0.004 a step and 0.05 are 0.72. */
 Test(progress, a_debt_is_not_lost_progress) {
   const weir_slope slope = {.per_step = 0.01};
   double arm[K], reference[K];
@@ -90,7 +90,8 @@ Test(progress, rounds_that_cannot_be_compared) {
   cr_assert_not(weir_round_leaps(arm, reference, &slope));
 }
 
-/* A tried training that has no finite loss any more makes no progress, and is infinitely far behind. */
+/* A tried training that has no finite loss any more makes no progress, and is infinitely far
+ * behind. */
 Test(progress, losses_that_are_not_finite) {
   static const weir_round_form *const forms[] = {&weir_round_adaptive, &weir_round_sgd};
   const weir_slope slope = {.per_step = 0.01, .scatter = 0.1, .level = 1};
@@ -133,9 +134,9 @@ Test(progress, verdicts_by_hand) {
   cr_assert_eq(j.verdict, WEIR_VERDICT_MORE);
 }
 
-/* A round as docs/internals/progress.md models it: the arm makes p of the progress after `late` steps
- * and all of it before, it holds back `debt` with a time constant of 12 steps, the two trainings
- * drift apart at random, and a batch tells of the gap with an error of its own. */
+/* A round as docs/internals/progress.md models it: the arm makes p of the progress after `late`
+ * steps and all of it before, it holds back `debt` with a time constant of 12 steps, the two
+ * trainings drift apart at random, and a batch tells of the gap with an error of its own. */
 typedef struct course {
   const weir_belief *belief;
   double debt, drift, noise;
@@ -198,7 +199,8 @@ Test(progress, false_alarms_and_power) {
   }
 }
 
-/* Under SGD a sample is 1 less how far behind the arm is, as a share of the loss, whatever the slope. */
+/* Under SGD a sample is 1 less how far behind the arm is, as a share of the loss, whatever the
+ * slope. */
 Test(progress, a_debt_under_sgd_by_hand) {
   const weir_slope flat = {.level = 0.5, .per_step = -0.001, .error = 0.01};
   double arm[K], reference[K];
@@ -213,8 +215,8 @@ Test(progress, a_debt_under_sgd_by_hand) {
   cr_assert_eq(evidence.count, 3u);
   for (size_t i = 0; i < 3; i++)
     cr_assert_float_eq(evidence.sample[i], share[i], 1e-9, "%g", evidence.sample[i]);
-  /* Squares off the mean 0.000288 and 3 x 0.0025, over 5, three that count as two: 0.0007788; so 1284.0
-   * times 0.947 and 100 times 0.95. */
+  /* Squares off the mean 0.000288 and 3 x 0.0025, over 5, three that count as two: 0.0007788; so
+   * 1284.0 times 0.947 and 100 times 0.95. */
   const weir_judgement j = weir_progress_judge(&evidence, sgd, &sgd->lagging);
   cr_assert_float_eq(j.mean, 0.947217, 1e-5, "%g", j.mean);
   cr_assert_float_eq(j.low, 0.947217 - 0.026880, 1e-5, "%g", j.low);
@@ -228,8 +230,8 @@ Test(progress, a_debt_under_sgd_by_hand) {
   }
 }
 
-/* Arms that hold back a share of the loss with a time constant of 12 steps; trainings that drift apart by
- * so much of the loss a step, and batches that tell of the gap with an error. */
+/* Arms that hold back a share of the loss with a time constant of 12 steps; trainings that drift
+ * apart by so much of the loss a step, and batches that tell of the gap with an error. */
 Test(progress, false_alarms_and_power_under_sgd) {
   enum { RUNS = 2000, DEBTS = 8 };
   static const double debt[DEBTS] = {0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3};

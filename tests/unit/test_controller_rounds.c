@@ -289,8 +289,8 @@ Test(rounds, a_trainer_that_does_not_come_back_is_not_trusted) {
   cr_assert_eq(w.unsafe_steps, 0u);
 }
 
-/* A method that leaves the way of the other at once is refused, whatever share of progress it makes from there
- * on; and others are tried. */
+/* A method that leaves the way of the other at once is refused, whatever share of progress it makes
+ * from there on; and others are tried. */
 Test(rounds, methods_that_leap_away_are_refused_and_others_tried) {
   static const char *const rules[] = {"adaptive", "sgd"};
   for (size_t i = 0; i < 2; i++) {
@@ -368,8 +368,9 @@ static uint64_t four_bits_from(world w) {
   return w.step;
 }
 
-/* 4 bits wait for the end of a plateau of the beginning: at once under SGD, where there is none; else until the
- * loss falls clearly, for 256 steps where it stands still, and for 500 where nobody tells it. */
+/* 4 bits wait for the end of a plateau of the beginning: at once under SGD, where there is none;
+ * else until the loss falls clearly, for 256 steps where it stands still, and for 500 where nobody
+ * tells it. */
 Test(rounds, four_bits_wait_for_the_training_to_settle) {
   world w = good;
   w.plateau = 5000; /* of the beginning, in steps that hardly learn */
@@ -399,8 +400,8 @@ Test(rounds, under_sgd_a_short_training_tries_early) {
   cr_assert(weir_plan_safe(&w.plan)); /* the last steps */
 }
 
-/* Nor does it wait where nobody knows its length: of the time of 1000 steps a round is a small part.  Where
- * nothing holds, that part of them is all it costs. */
+/* Nor does it wait where nobody knows its length: of the time of 1000 steps a round is a small
+ * part.  Where nothing holds, that part of them is all it costs. */
 Test(rounds, a_training_of_unknown_length_tries_early) {
   static const double owed[] = {0.005, 0.05};
   for (size_t i = 0; i < 2; i++) {

@@ -215,7 +215,7 @@ Test(controller_saved, others_take_over_what_is_known_of_codecs) {
   free(saved.data);
 }
 
-/* --- what cannot be ----------------------------------------------------------------------------- */
+/* --- what cannot be --------------------------------------------------------------------------- */
 
 static weir_status check(const unsigned char *data, size_t bytes, bool *ours) {
   return weir_controller_saved_check(data, bytes, TENSORS, ours);

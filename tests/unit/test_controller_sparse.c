@@ -1,5 +1,5 @@
-/* Plans that send what gradients have touched: from how much of a gradient is not zero to the plan, and
- * what happens when it becomes more. */
+/* Plans that send what gradients have touched: from how much of a gradient is not zero to the plan,
+ * and what happens when it becomes more. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -175,8 +175,8 @@ Test(sparse, it_is_taken_at_the_first_decision_and_stays) {
   }
 }
 
-/* Of what top-k has held back some lies where no gradient comes to again: one step that sends all, and then no more
- * than is touched. */
+/* Of what top-k has held back some lies where no gradient comes to again: one step that sends all,
+ * and then no more than is touched. */
 Test(sparse, what_a_method_withheld_is_sent_before) {
   world w;
   char said[384];

@@ -1,4 +1,5 @@
-/* Reasons told from a run's files: a run by hand, whose times, losses and regret are worked out here. */
+/* Reasons told from a run's files: a run by hand, whose times, losses and regret are worked out
+ * here. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +21,8 @@ static FILE *open_file(const char *name) {
 
 #define CANDIDATE(plan, rate) "{\"plan\":\"" plan "\",\"progress_per_s\":" #rate "}"
 
-/* Three decisions of one plan, the second when the latency had moved; then a trial that is taken. */
+/* Three decisions of one plan, the second when the latency had moved; then a trial that is
+ * taken. */
 static void write_decisions(void) {
   FILE *f = open_file("decisions.jsonl");
   fputs(

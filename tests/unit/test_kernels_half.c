@@ -1,5 +1,5 @@
-/* Gradients of 16 bits: widening is exact and rounding is to the nearest, in every version of the passes,
- * for all numbers that there are. */
+/* Gradients of 16 bits: widening is exact and rounding is to the nearest, in every version of the
+ * passes, for all numbers that there are. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

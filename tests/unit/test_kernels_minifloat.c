@@ -1,5 +1,5 @@
-/* minifloat: codes worked out by hand, errors in proportion to the elements, and messages that are not as they
- * should be. */
+/* minifloat: codes worked out by hand, errors in proportion to the elements, and messages that are
+ * not as they should be. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -28,8 +28,9 @@ static void decode(const uint8_t *message, size_t bytes, size_t n, float *to) {
                weir_last_error());
 }
 
-/* In units of 8: 1, 1/2, -1/8, 5/8 = 2^-1 (1 + 2/8), 2^-14, 3 2^-17, -0 and 15/8 2^-1.  With 3 bits of mantissa 1 has the
- * code 15 * 8, 1/2 that less 8, and so on; values on the grid are not drawn.  A sign is 128. */
+/* In units of 8: 1, 1/2, -1/8, 5/8 = 2^-1 (1 + 2/8), 2^-14, 3 2^-17, -0 and 15/8 2^-1.  With 3 bits
+ * of mantissa 1 has the code 15 * 8, 1/2 that less 8, and so on; values on the grid are not drawn.
+ * A sign is 128. */
 Test(minifloat, codes_by_hand) {
   const float e[8] = {8.0F, 4.0F, -1.0F, 5.0F, 8 * 0x1p-14F, 24 * 0x1p-17F, -0.0F, 7.5F};
   static const uint8_t codes[8] = {120, 112, 128 + 96, 114, 8, 3, 128, 119};
@@ -45,7 +46,8 @@ Test(minifloat, codes_by_hand) {
   cr_assert_eq(memcmp(got, e, sizeof e), 0);
 }
 
-/* 5 bits are powers of two: 1, 1/2, 1/4, -1/8, 1/16, 2^-14, 0 and -1 have the codes 15, 14, 13, 12, 11, 1, 0, 15. */
+/* 5 bits are powers of two: 1, 1/2, 1/4, -1/8, 1/16, 2^-14, 0 and -1 have the codes 15, 14, 13, 12,
+ * 11, 1, 0, 15. */
 Test(minifloat, five_bits_by_hand) {
   const float e[8] = {1.0F, 0.5F, 0.25F, -0.125F, 0.0625F, 0x1p-14F, 0.0F, -1.0F};
   static const uint64_t codes[8] = {15, 14, 13, 16 + 12, 11, 1, 0, 16 + 15};
@@ -59,7 +61,8 @@ Test(minifloat, five_bits_by_hand) {
                (unsigned long long)want);
 }
 
-/* The two values beside 3/8 of 5 bits are 1/4 and 1/2: half of all draws each.  Of a third of the smallest value a third. */
+/* The two values beside 3/8 of 5 bits are 1/4 and 1/2: half of all draws each.  Of a third of the
+ * smallest value a third. */
 Test(minifloat, draws_are_right_on_average) {
   enum { TRIES = 2000 };
   float e[BUCKET] = {1.0F}, got[BUCKET];
@@ -80,8 +83,8 @@ Test(minifloat, draws_are_right_on_average) {
   cr_assert_float_eq(low / (TRIES * 63.0), 1.0 / 3, 0.006, "%g", low / (TRIES * 63.0));
 }
 
-/* Elements of all magnitudes from 1 to 2^-14 beside each other: signs are kept, none errs by more than 2^-m of itself, and
- * the mean square is at most 4^-m / (4 + 4 2^-m) of it. */
+/* Elements of all magnitudes from 1 to 2^-14 beside each other: signs are kept, none errs by more
+ * than 2^-m of itself, and the mean square is at most 4^-m / (4 + 4 2^-m) of it. */
 Test(minifloat, errors_are_in_proportion) {
   enum { TRIES = 400 };
   weir_rng rng = weir_rng_of(5);
@@ -108,7 +111,8 @@ Test(minifloat, errors_are_in_proportion) {
   }
 }
 
-/* Whatever an element's bucket holds, its largest is what it was, at the ends of what floats are, too. */
+/* Whatever an element's bucket holds, its largest is what it was, at the ends of what floats are,
+ * too. */
 Test(minifloat, the_largest_stays) {
   weir_rng rng = weir_rng_of(6);
   float e[BUCKET], got[BUCKET];

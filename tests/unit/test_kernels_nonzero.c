@@ -21,8 +21,8 @@ static size_t encode(weir_codec_context *context, const float *e, const weir_lay
   return bytes;
 }
 
-/* Of 64 and 8 elements: 8..15 and 24..31 of the first, which a unit of 8 divides: gap 1, length 1, twice; of
- * the second all.  24 values in 4 bits: a grid and 12 bytes. */
+/* Of 64 and 8 elements: 8..15 and 24..31 of the first, which a unit of 8 divides: gap 1, length 1,
+ * twice; of the second all.  24 values in 4 bits: a grid and 12 bytes. */
 Test(nonzero, a_message_by_hand) {
   const size_t offset[] = {0, 64, 64, 72};
   const weir_layout layout = {3, offset};
@@ -114,8 +114,8 @@ Test(nonzero, what_is_touched_goes_and_in_no_more_than_was_said) {
   weir_codec_context_free(context);
 }
 
-/* Rows of 16 of which one in twenty is touched: half a byte an element, a grid of 8 bytes for 128 of
- * them, and one byte or two for where a row is. */
+/* Rows of 16 of which one in twenty is touched: half a byte an element, a grid of 8 bytes for 128
+ * of them, and one byte or two for where a row is. */
 Test(nonzero, rows_take_what_the_model_says) {
   static float e[MOST];
   static uint8_t message[2 * MOST];

@@ -150,7 +150,8 @@ Test(memory_messages, what_is_no_frame_is_refused) {
   expect_refused(WEIR_E_PROTOCOL, "rank 0 sent something that is not a frame of Weir's");
 }
 
-/* Positions that nobody can have come to, of the ring that is read and of the one that is written. */
+/* Positions that nobody can have come to, of the ring that is read and of the one that is
+ * written. */
 Test(memory_messages, a_spoilt_ring_is_found) {
   for (int writes = 0; writes < 2; writes++) {
     bool moved = false;

@@ -1,4 +1,5 @@
-/* A connection through memory alone: bytes in random pieces, the bell, and the end of the other side. */
+/* A connection through memory alone: bytes in random pieces, the bell, and the end of the other
+ * side. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>

@@ -244,7 +244,8 @@ Test(plan, a_path_names_the_task_that_is_wrong) {
   }
 }
 
-/* All values of the two bytes that hold it: 174 are paths, and each is another text that comes back. */
+/* All values of the two bytes that hold it: 174 are paths, and each is another text that comes
+ * back. */
 Test(plan, a_path_in_two_bytes) {
   char all[174][WEIR_COLLECTIVE_TEXT_MAX];
   size_t count = 0;

@@ -117,9 +117,9 @@ static const struct {
     {"sra", 16},      {"hitopk", 4},       {"dense-hier-ring", 2}, {"dense-hier-tree", 1},
     {"hier-sra", 16}, {"path=", 4341 - 46}};
 
-/* Every task is at its place where all behind the first communication are on the CPU: by the transfers
- * of the first test, two places before the first communication and one afterwards give (1, 2), then
- * (u + c, u + 2c), at the end u + c. */
+/* Every task is at its place where all behind the first communication are on the CPU: by the
+ * transfers of the first test, two places before the first communication and one afterwards give
+ * (1, 2), then (u + c, u + 2c), at the end u + c. */
 Test(planner_options, options_that_the_engine_runs) {
   weir_executed e;
   size_t plans = 0;
@@ -135,8 +135,8 @@ Test(planner_options, options_that_the_engine_runs) {
   cr_assert_eq(e.placed, 3u + 2 * 8 + 2 * 21 + 4 * 55);
 }
 
-/* Every option has a plan with an encoder and with a selection, whose path is the option's where the
- * plan is one; places of compression make no difference to it. */
+/* Every option has a plan with an encoder and with a selection, whose path is the option's where
+ * the plan is one; places of compression make no difference to it. */
 static void has_plans(void *user, const weir_option *option) {
   static const char *const codecs[] = {"qsgd:0.125", "topk:0.01"};
   size_t *const count = user;

@@ -187,9 +187,9 @@ Test(planner_strategy, tensors_before_a_bubble_are_found) {
   weir_course_free(&course);
 }
 
-/* By hand: tensor 0 is sent from 1 to 6.  Tensor 1 is sent for 1, compressed again for 3, sent for 1.
- * Ready at 2 it waits for tensor 0, so the gap from 7 to 10 would come sooner without it and is no
- * bubble; ready at 10 it has waited for nothing, and what tensor 0 takes does not matter. */
+/* By hand: tensor 0 is sent from 1 to 6.  Tensor 1 is sent for 1, compressed again for 3, sent for
+ * 1.  Ready at 2 it waits for tensor 0, so the gap from 7 to 10 would come sooner without it and is
+ * no bubble; ready at 10 it has waited for nothing, and what tensor 0 takes does not matter. */
 Test(planner_strategy, a_gap_within_a_tensor_that_queued_is_no_bubble) {
   static const double gaps[] = {1.0, 9.0}, ends[] = {11.0, 15.0};
   const weir_op send = {WEIR_ON_INTER, 5.0, ""};
@@ -224,13 +224,13 @@ static void check_text(const weir_strategy_choice *choice, const char *expected)
   cr_assert_str_eq(text, expected);
 }
 
-/* Algorithms 1 and 2 by hand.  Two machines of one worker, a second a byte; a quarter of the bytes is
- * sent when compressed, by one all-gather.  GPU: 3 s to compress, 1 s back; one CPU core: 4 and 1.
- * Tensors of 4, 8 and 8 bytes are ready at 1, 11 and 12.
- *   Nothing compressed: sent 1-5, 11-19, 19-27.  The link waits from 5 to 11, so tensor 0 is removed.
- *   Tensor 2 first, as large as 1 and nearer to the output layer: compressed 12-15, sent 19-21, back
- *   21-22.  Then tensor 1: compressed 11-14, tensor 2's gradient 14-15, compressed 15-18; sent 14-16
- *   and 18-20, back 18-19 and 20-21.
+/* Algorithms 1 and 2 by hand.  Two machines of one worker, a second a byte; a quarter of the bytes
+ * is sent when compressed, by one all-gather.  GPU: 3 s to compress, 1 s back; one CPU core: 4 and
+ * 1.  Tensors of 4, 8 and 8 bytes are ready at 1, 11 and 12.
+ *   Nothing compressed: sent 1-5, 11-19, 19-27.  The link waits from 5 to 11, so tensor 0 is
+ *   removed.  Tensor 2 first, as large as 1 and nearer to the output layer: compressed 12-15, sent
+ *   19-21, back 21-22.  Then tensor 1: compressed 11-14, tensor 2's gradient 14-15, compressed
+ *   15-18; sent 14-16 and 18-20, back 18-19 and 20-21.
  *   One of the two on the CPU, tensor 1, farthest from the output layer: compressed 11-15 beside
  *   tensor 2, 12-15; sent 15-17 and 17-19, back 17-18 and 19-20.  Both: 22.
  * Timelines: 1 for the start, 1 for each of 3 calls of Remove, 1 option for each of 2 tensors, 2
@@ -417,7 +417,8 @@ Test(planner_strategy, the_fast_search_is_the_published_one_where_nothing_is_pru
 }
 
 /* Over the whole tree lists are pruned, and another option for one tensor sends Algorithm 1 another
- * way: at most 7 % more in 20 instances, at most 3 % after improvement, which is less on average. */
+ * way: at most 7 % more in 20 instances, at most 3 % after improvement, which is less on
+ * average. */
 Test(planner_strategy, the_fast_searches_are_near_the_published_algorithms) {
   double sum = 0.0;
   weir_rng rng = weir_rng_of(27);

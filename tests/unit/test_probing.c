@@ -38,7 +38,7 @@ Test(budget, unknown_rates_standing_clocks_and_long_gaps_add_little) {
   cr_assert_float_eq(b.capacity, 5e6, 1e-3);
 }
 
-/* --- the decision to probe ---------------------------------------------------------------------- */
+/* --- the decision to probe -------------------------------------------------------------------- */
 
 /* A far link, so that no look is ever cheap. */
 static weir_loop idle_loop(void) {
@@ -120,7 +120,8 @@ Test(probing, looks_are_taken_where_they_are_cheap) {
   cr_assert_eq(steps_to_probe(&loop, &o, 100), 100);
 }
 
-/* Six latencies of 0.1 ms are 0.6 ms: exchanges of 500 kB, 0.5 ms at 1 GB/s, are looked at; of 700 kB not. */
+/* Six latencies of 0.1 ms are 0.6 ms: exchanges of 500 kB, 0.5 ms at 1 GB/s, are looked at; of 700
+ * kB not. */
 Test(probing, exchanges_of_many_bytes_tell_of_a_narrow_link_themselves) {
   weir_loop loop = idle_loop();
   weir_observation o = seen(0, 0);

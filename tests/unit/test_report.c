@@ -14,7 +14,7 @@
 #include "base/base.h"
 #include "lab/report.h"
 
-/* --- the files of a believable run of 4 workers over four phases (as C1); deterministic --------- */
+/* --- the files of a believable run of 4 workers over four phases (as C1); deterministic ------- */
 
 enum { RUN_STEPS = 400, RUN_DECISIONS = 7 };
 

@@ -94,9 +94,9 @@ Test(cost_rows, hierarchies_by_hand) {
 /* 1 MB.
  *   2 x 4: rows inside as above 7.5 ms, columns of two with 2 * 1/2 * 250 kB of 4 ranks: 20 + 8 ms
  *   2 x 2: 2 * (1 + 0.5) = 3 ms, and 2 * 1/2 * 500 kB of 2 ranks: 20 + 8 ms
- *   16 x 8: 2 * (7 + 0.875) = 15.75 ms; columns of 16: 30 hops, 2 * 15/16 * 125 kB of 8 ranks: 300 +
- * 15 ms.  Rows across machines would be 8 x 16: 44 hops, all of them between: 440 + 2 * 127/128 MB of
- * 8 ranks at once, 127 ms
+ *   16 x 8: 2 * (7 + 0.875) = 15.75 ms; columns of 16: 30 hops, 2 * 15/16 * 125 kB of 8 ranks:
+ *     300 + 15 ms.  Rows across machines would be 8 x 16: 44 hops, all of them between: 440 +
+ *     2 * 127/128 MB of 8 ranks at once, 127 ms
  *   3 machines of 8 ranks are uneven: 2 x 4 among all, 8 hops, 2 * 7/8 MB, 8/3 ranks a link
  *   one machine of 8 ranks: 2 x 4 inside: 8 + 1.75 ms */
 Test(cost_rows, torus_follows_the_machines) {
@@ -258,11 +258,12 @@ Test(rows, have_names) {
   cr_assert_eq(weir_rows(WEIR_KIND_COUNT), 0);
 }
 
-/* 8 ranks on 2 machines, 250,000 floats: inside 7.5 ms and between 20 + 8 (hierarchies_by_hand), which is
- * all where nothing is known of links inside.  Where NCCL sums inside, around a ring of 4, 6 ms + 1.5 in
- * place of the reduce-scatter's 3 + 0.75.  HiTopKComm at 0.1 of them: inside a reduce-scatter by a
- * ring, 3 ms + 0.75, and the lists of 2 x 6250 elements of 8 bytes and their headers to 3 others in 2 rounds.  One
- * machine's links are those that are known: 14 of 10 ms, and 2 * 7/8 MB at 8 ns. */
+/* 8 ranks on 2 machines, 250,000 floats: inside 7.5 ms and between 20 + 8 (hierarchies_by_hand),
+ * which is all where nothing is known of links inside.  Where NCCL sums inside, around a ring of 4,
+ * 6 ms + 1.5 in place of the reduce-scatter's 3 + 0.75.  HiTopKComm at 0.1 of them: inside a
+ * reduce-scatter by a ring, 3 ms + 0.75, and the lists of 2 x 6250 elements of 8 bytes and their
+ * headers to 3 others in 2 rounds.  One machine's links are those that are known: 14 of 10 ms, and
+ * 2 * 7/8 MB at 8 ns. */
 Test(cost_rows, plans_know_links_inside_of_machines) {
   const weir_group_shape two = {8, 2, false}, one = {8, 1, false};
   const weir_plan rings = planned("none:1:dense-hier-ring"), flat = planned("none:1:dense-ring"),
@@ -298,10 +299,10 @@ static void choose(const char *plan, weir_group_shape shape, const weir_link *li
  * everything, 20 + 32 ms against halving's 40 + 24, of 100 MB halving, 1.5 of it.  8 ranks, lists
  * of 1e6 indices: the binomial broadcast takes 3 (10 + 32) ms, the chain 70 + 32 and a tenth;
  * halving of 4 MB 60 + 56, fewer latencies than the ring and fewer bytes than doubling.  100 of 1e5
- * elements take one latency for the list and one for the values.  On 2
- * machines 1 MB takes 28 ms between them, by ring and halving alike, and inside of them by the former's
- * usual, rings, 6 + 1.5 ms, by the latter's, pairwise and doubling, 3 + 2 + 1.5; were that no time,
- * the first.  An all-gather has the fewest latencies where every block goes straight to everybody, but with
+ * elements take one latency for the list and one for the values.  On 2 machines 1 MB takes 28 ms
+ * between them, by ring and halving alike, and inside of them by the former's usual, rings, 6 + 1.5
+ * ms, by the latter's, pairwise and doubling, 3 + 2 + 1.5; were that no time, the first.  An
+ * all-gather has the fewest latencies where every block goes straight to everybody, but with
  * machines one rank at a time uses the link by a ring. */
 Test(selector, plans_that_leave_the_algorithm_open_by_hand) {
   const weir_group_shape four = {4, 4, false}, eight = {8, 8, false}, two = {8, 2, false};
@@ -325,11 +326,12 @@ Test(selector, plans_that_leave_the_algorithm_open_by_hand) {
   choose("qsgd:0.125:compressed", two, &plain, 100000, "hier-sra");
 }
 
-/* A link of 1 ms and 1 ns a byte, and 1 ns more for a byte that a processor adds up; of NCCL's sums devices
- * add up.  4 ranks, 1 MB: NCCL's tree takes 4 + 2 ms and its ring 6 + 1.5, while halving takes 4 + 1.5 and 3 for sums,
- * and exchanges of everything, 1 + 3 and 2 + 2, 12 and 8.  Of 100 MB the ring takes 6 + 150 ms, the tree 4 + 200,
- * halving 4 + 150 and 300 for sums.  100 bytes have no other best than one hop.  A bitmap of 2.5e6 or 5e6 elements goes
- * straight to 3 others in 1 + 0.94 or 1 + 1.88 ms, by the binomial tree in 2.6 or 3.3. */
+/* A link of 1 ms and 1 ns a byte, and 1 ns more for a byte that a processor adds up; of NCCL's sums
+ * devices add up.  4 ranks, 1 MB: NCCL's tree takes 4 + 2 ms and its ring 6 + 1.5, while halving
+ * takes 4 + 1.5 and 3 for sums, and exchanges of everything, 1 + 3 and 2 + 2, 12 and 8.  Of 100 MB
+ * the ring takes 6 + 150 ms, the tree 4 + 200, halving 4 + 150 and 300 for sums.  100 bytes have no
+ * other best than one hop.  A bitmap of 2.5e6 or 5e6 elements goes straight to 3 others in 1 + 0.94
+ * or 1 + 1.88 ms, by the binomial tree in 2.6 or 3.3. */
 Test(selector, nccls_ring_and_tree_by_hand) {
   const weir_group_shape told = {4, 4, true}, not_told = {4, 4, false};
   const weir_link link = {.alpha = 1e-3, .beta = 1e-9, .sum_s = 1e-9, .sums_s = 1e-9};
@@ -343,8 +345,9 @@ Test(selector, nccls_ring_and_tree_by_hand) {
   choose("star:0.1:art:auto-bf16", told, &link, 5000000, "art-halving+direct");
 }
 
-/* 8 ranks on 2 machines: of 1 MB each machine sends one to the other, by ring and by tree twice as much, over
- * links that no rank shares; on a single machine 8 ranks have 14 hops or 6.  No processor adds anything. */
+/* 8 ranks on 2 machines: of 1 MB each machine sends one to the other, by ring and by tree twice as
+ * much, over links that no rank shares; on a single machine 8 ranks have 14 hops or 6.  No
+ * processor adds anything. */
 Test(selector, nccls_ring_and_tree_in_seconds) {
   weir_link busy = plain;
   busy.message_s = busy.byte_s = busy.sum_s = busy.sums_s = 1;

@@ -15,7 +15,8 @@ static weir_cost_terms terms_of(const char *text, size_t elements) {
 }
 
 /* Exchanges of several plans, three steps of each at a time: 2 latencies of an all-gather among 4,
- * or 4 of a tree.  Nothing else tells of the link.  A rank's time may be anything; their mean is the exchange's. */
+ * or 4 of a tree.  Nothing else tells of the link.  A rank's time may be anything; their mean is
+ * the exchange's. */
 Test(session_feed, exchanges_of_several_plans_tell_latency_and_rate) {
   const weir_cost_terms of[] = {terms_of("fp16:0.5:ag", 1000000), terms_of("qsgd:0.25:ag", 400000),
                                 terms_of("qsgd:0.125:ag", 1000000), terms_of("fp16:0.5:ag", 30000),

@@ -159,8 +159,8 @@ Test(session_probe, stays_within_its_budget) {
   weir_feed_close(&session);
 }
 
-/* Trains that show another rate take as much of the budget as of the link's time: 18 kB and three of 260 kB at 25
- * times the rate that is known are 31.9 kB. */
+/* Trains that show another rate take as much of the budget as of the link's time: 18 kB and three
+ * of 260 kB at 25 times the rate that is known are 31.9 kB. */
 Test(session_probe, trains_on_a_faster_link_cost_what_they_take_of_its_time) {
   weir_session session;
   link l = {.rate = 750 * MBIT};

@@ -1,11 +1,11 @@
 /* The agreement of survivors, explored (synod_search.h): safety and termination in every state.
  *
- * Looked at in every state: that no two living ranks have decided differently, that who goes on may,
- * and who is among them; and that from there, once nothing else happens, all decide.
+ * Looked at in every state: that no two living ranks have decided differently, that who goes on
+ * may, and who is among them; and that from there, once nothing else happens, all decide.
  *
- * What is tried here takes seconds.  WEIR_SYNOD_BOUNDS="RANKS LATE FAULTS BALLOTS" explores all states
- * below these bounds instead, or as many as WEIR_SYNOD_STATES says, 22 bytes of memory each at the
- * least and 43 while their table grows: docs/internals/testing.md has what was found so.
+ * What is tried here takes seconds.  WEIR_SYNOD_BOUNDS="RANKS LATE FAULTS BALLOTS" explores all
+ * states below these bounds instead, or as many as WEIR_SYNOD_STATES says, 22 bytes of memory each
+ * at the least and 43 while their table grows: docs/internals/testing.md has what was found so.
  * WEIR_SYNOD_STATES is also how many states are looked at where walks go on by chance. */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -96,7 +96,7 @@ Test(synod, as_far_as_asked, .timeout = 1e6) {
   holds_in(q);
 }
 
-/* --- the reduced search is right ---------------------------------------------------------------- */
+/* --- the reduced search is right -------------------------------------------------------------- */
 
 /* It comes to the same outcomes as the full one, whose names are changed in all ways that make no
  * difference. */
@@ -136,7 +136,7 @@ Test(synod, reduced_is_the_same) {
   }
 }
 
-/* --- each of the mistakes is found out ------------------------------------------------------------ */
+/* --- each of the mistakes is found out -------------------------------------------------------- */
 
 static void is_found(mistake m, int faults, int ballots, const char *due) {
   for (int reduced = 0; reduced < 2; reduced++) {
