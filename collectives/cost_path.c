@@ -132,7 +132,9 @@ static double flows(const weir_path *path, size_t i, weir_group_shape shape,
   return place == WEIR_SITE_FLAT && direct ? (double)weir_path_group(shape, WEIR_SITE_INTRA) : 1.0;
 }
 
-weir_cost_terms weir_cost_path(const weir_plan *plan, weir_group_shape shape, size_t elements) {
+/* Of what goes on inside of machines, or of all else. */
+static weir_cost_terms terms_of(const weir_plan *plan, weir_group_shape shape, size_t elements,
+                                bool inside) {
   weir_cost_terms all = {0.0, 0.0, 0.0};
   weir_path path;
   if (!weir_path_of(plan, &path)) return all;
@@ -142,8 +144,8 @@ weir_cost_terms weir_cost_path(const weir_plan *plan, weir_group_shape shape, si
     const weir_site place = (weir_site)path.step[i].place;
     const int ranks = weir_path_group(shape, place);
     weir_path_advance(&path, i, shape, &held);
-    if (place < WEIR_SITE_FLAT || ranks < 2 || (place == WEIR_SITE_INTRA && shape.hosts > 1))
-      continue;
+    if (place < WEIR_SITE_FLAT || ranks < 2) continue;
+    if ((place == WEIR_SITE_INTRA && shape.hosts > 1) != inside) continue;
     const double bytes = before.messages > 0 ? (double)(before.messages * before.cells) *
                                                    (double)cell_bytes(plan, before.longest, NULL)
                                              : 4.0 * (double)before.elements;
@@ -155,4 +157,13 @@ weir_cost_terms weir_cost_path(const weir_plan *plan, weir_group_shape shape, si
     all.spread_terms += one.spread_terms;
   }
   return all;
+}
+
+weir_cost_terms weir_cost_path(const weir_plan *plan, weir_group_shape shape, size_t elements) {
+  return terms_of(plan, shape, elements, false);
+}
+
+weir_cost_terms weir_cost_path_inside(const weir_plan *plan, weir_group_shape shape,
+                                      size_t elements) {
+  return terms_of(plan, shape, elements, true);
 }

@@ -144,10 +144,13 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
 
 /* --- processors, and links inside of machines ------------------------------------------------- */
 
-static double inside_of_hitopk(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
-                               size_t elements) {
+/* HiTopKComm, or a path. */
+static double inside_of(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                        size_t elements) {
   const weir_cost_terms inside =
-      weir_cost_hitopk(shape, link, elements, plan->cr, (weir_wire_format)plan->wire).inner;
+      plan->scheme == WEIR_SCHEME_PATH
+          ? weir_cost_path_inside(plan, shape, elements)
+          : weir_cost_hitopk(shape, link, elements, plan->cr, (weir_wire_format)plan->wire).inner;
   return weir_cost_seconds(&inside, link->inner_alpha, link->inner_beta);
 }
 
@@ -164,8 +167,8 @@ double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
   }
   double seconds = 0.0;
   part parts[PARTS];
-  if (plan->scheme == WEIR_SCHEME_HITOPK && shape.hosts > 1)
-    return inside_of_hitopk(plan, shape, link, elements);
+  if ((plan->scheme == WEIR_SCHEME_HITOPK || plan->scheme == WEIR_SCHEME_PATH) && shape.hosts > 1)
+    return inside_of(plan, shape, link, elements);
   const bool coded = plan->scheme == WEIR_SCHEME_COMPRESSED || plan->scheme == WEIR_SCHEME_HITOPK ||
                      plan->scheme == WEIR_SCHEME_PATH;
   const int count = shape.ranks > 1 && !coded ? parts_of(plan, elements, kept, parts) : 0;

@@ -3,6 +3,7 @@
 
 #include "base/schemes.h"
 #include "collectives/compressed.h"
+#include "collectives/path.h"
 #include "collectives/select.h"
 #include "controller/decide.h"
 #include "engine/memory.h"
@@ -178,6 +179,37 @@ double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elem
   return compress[plan->codec] * weir_compress_prior(plan->codec, workers, elements, plan->cr);
 }
 
+/* Every task of a path is charged what it has to do: encoding what a rank holds there, decoding the
+ * messages that it holds, and a pass of keeping for what compressing a sum loses. */
+static double path_compress(const weir_decision_input *in, const weir_plan *plan,
+                            uint64_t elements) {
+  const weir_group_shape shape = weir_input_shape(in);
+  const double scale = in->compress[plan->codec];
+  double seconds = 0.0;
+  weir_path path;
+  if (!weir_path_of(plan, &path)) return 0.0;
+  weir_path_held held = weir_path_begins(shape, elements);
+  for (size_t i = 0; i < path.count; i++) {
+    const weir_path_held before = held;
+    weir_path_advance(&path, i, shape, &held);
+    if (path.step[i].task == WEIR_TASK_COMP)
+      seconds += scale * weir_compress_prior(plan->codec, 0, before.elements, plan->cr) +
+                 (i > 0 ? keeping_s(plan, 0, before.elements, false, in->compress) : 0.0);
+    if (path.step[i].task == WEIR_TASK_DECOMP)
+      seconds +=
+          scale * (weir_compress_prior(plan->codec, before.messages, before.elements, plan->cr) -
+                   weir_compress_prior(plan->codec, 0, before.elements, plan->cr));
+  }
+  return seconds;
+}
+
+double weir_input_compress(const weir_decision_input *in, const weir_plan *plan,
+                           uint64_t elements) {
+  return plan->scheme == WEIR_SCHEME_PATH
+             ? path_compress(in, plan, elements)
+             : weir_plan_compress(plan, in->workers, elements, in->devices != 0, in->compress);
+}
+
 double weir_input_goodput(const weir_decision_input *in) {
   return in->goodput > 0.0 ? fmin(in->goodput, in->bandwidth) : in->bandwidth;
 }
@@ -231,8 +263,7 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_c
   c->plan = weir_select_plan(asked, shape, &link, in->elements, kept);
   c->plan.id = 0;
   c->gain = plan_gain(in, plan);
-  c->compress_s =
-      weir_plan_compress(plan, in->workers, in->elements, in->devices != 0, in->compress);
+  c->compress_s = weir_input_compress(in, plan, in->elements);
   const double modelled = weir_cost_plan_seconds(plan, shape, &link, in->elements, kept, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);

@@ -233,6 +233,10 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
  * and where gradients are on devices that sum messages themselves, like the codec's own. */
 double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements, bool devices,
                           const double *compress);
+/* The same from an input, of so many elements; of a path, which weir_plan_compress knows nothing
+ * of, task by task. */
+double weir_input_compress(const weir_decision_input *input, const weir_plan *plan,
+                           uint64_t elements);
 /* Is one rank's choice of elements all ranks'?  Not where it is drawn from the step's number. */
 bool weir_one_selects(uint32_t codec);
 double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const double *compress);

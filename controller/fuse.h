@@ -18,8 +18,9 @@ typedef struct weir_bucket_costs {
   double taken_s;           /* that an exchange takes from the backward pass beside it */
 } weir_bucket_costs;
 
-/* Every bucket keeps the plan's codec and ratio, with whichever of the codec's collectives is
- * cheapest for it; or it is sent whole, as bf16: the gain is never less than decided.  Of an arm's
+/* Every bucket keeps the plan's codec and ratio, with whichever of the codec's collectives or paths
+ * is cheapest for it (fuse_rows.h); or it is sent whole, as bf16: the gain is never less than
+ * decided.  Of an arm's
  * overhead each_s is paid by every bucket, the rest in proportion to bytes; while each_s is not
  * known, the overhead is divided as the modelled time is, between latency and bytes.  gap_s: per
  * tensor of the layout, as in planner/profile.h.  table has room for a bucket a tensor.  Buckets

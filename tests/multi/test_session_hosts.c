@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <weir/weir.h>
 
 #include "ranks.h"
@@ -12,12 +13,14 @@
 
 #define RANKS 4
 #define N 6000
+#define TENSORS 12
 
 typedef struct outcome {
   weir_status status;
   char message[256];
   char plan[WEIR_PLAN_TEXT_MAX]; /* executed last */
   float update[N];               /* of the last step */
+  char path[WEIR_PLAN_TEXT_MAX]; /* of some bucket at the end; "": none goes by one */
 } outcome;
 
 typedef struct run {
@@ -25,11 +28,53 @@ typedef struct run {
   const char *host[RANKS]; /* NULL: this machine */
   int steps;
   double momentum; /* corrected */
+  bool divided;    /* in virtual time, in tensors that come one after the other */
 } run;
 
 /* Whole numbers: every sum of them is exact, in any order. */
 static float gradient(int rank, int step, size_t i) {
   return (float)((int)((i * 31 + (size_t)rank * 7 + (size_t)step * 3) % 64) - 32);
+}
+
+/* So far that a round of messages takes as long as the backward pass, and as slow. */
+static void far(void *user, uint64_t step, double *latency_s, double *bandwidth) {
+  (void)user;
+  (void)step;
+  *latency_s = 0.005;
+  *bandwidth = 3e5;
+}
+
+static weir_status open_divided(weir_session **session, weir_options *options) {
+  options->overlap = true;
+  options->virtual_network = far;
+  weir_status status = weir_session_create(session, options);
+  for (int t = 0; t < TENSORS && status == WEIR_OK; t++) {
+    char name[8];
+    (void)snprintf(name, sizeof name, "t%02d", t);
+    status = weir_register_tensor(*session, name, N / TENSORS, NULL);
+  }
+  return status == WEIR_OK ? weir_session_start(*session) : status;
+}
+
+static weir_status submit(weir_session *session, bool divided, float *update) {
+  const struct timespec pause = {.tv_nsec = 2000000};
+  weir_status status = divided ? weir_mark_backward(session) : weir_submit(session, 0, update);
+  for (int t = 0; t < TENSORS && divided && status == WEIR_OK; t++) {
+    (void)nanosleep(&pause, NULL);
+    status = weir_submit(session, (size_t)t, update + t * (N / TENSORS));
+  }
+  return status;
+}
+
+static void note_path(const weir_session *session, outcome *out) {
+  weir_plan_bucket bucket[TENSORS];
+  size_t count = 0;
+  if (weir_current_buckets(session, bucket, TENSORS, &count) != WEIR_OK) return;
+  for (size_t k = 0; k < count; k++) {
+    weir_plan plan = {0};
+    weir_plan_of_bucket(&bucket[k], &plan);
+    if (plan.scheme == WEIR_SCHEME_PATH) weir_plan_format(&plan, out->path);
+  }
 }
 
 static weir_status train(const run *r, int rank, const char *where, outcome *out) {
@@ -40,14 +85,16 @@ static weir_status train(const run *r, int rank, const char *where, outcome *out
   options.update_rule = "sgd"; /* few bits are candidates from the first decision on */
   options.momentum_correction = r->momentum;
   options.journal_path = rank == 0 ? r->journal : NULL;
-  weir_status status = session_open(&session, &options, N);
+  weir_status status =
+      r->divided ? open_divided(&session, &options) : session_open(&session, &options, N);
   for (int s = 0; s < r->steps && status == WEIR_OK; s++) {
     status = weir_step_begin(session, NULL);
     for (size_t i = 0; i < N; i++) out->update[i] = gradient(rank, s, i);
-    if (status == WEIR_OK) status = weir_submit(session, 0, out->update);
+    if (status == WEIR_OK) status = submit(session, r->divided, out->update);
     if (status == WEIR_OK) status = weir_step_end(session, &info);
     if (status == WEIR_OK) weir_plan_format(&info.plan, out->plan);
   }
+  if (status == WEIR_OK && r->divided) note_path(session, out);
   if (status != WEIR_OK) (void)snprintf(out->message, sizeof out->message, "%s", weir_last_error());
   weir_session_free(session);
   return status;
@@ -182,4 +229,20 @@ static void considers_machines(double momentum) {
 Test(session_hosts, the_adaptive_policy_considers_machines) { considers_machines(0); }
 Test(session_hosts, the_adaptive_policy_considers_machines_with_momentum) {
   considers_machines(0.5);
+}
+
+/* Where a latency is much, two machines' sums go between them once, by a path of the decision tree
+ * that no collective takes. */
+Test(session_hosts, the_adaptive_policy_takes_paths) {
+  const run r = {
+      .policy = "weir", .steps = 80, .host = {"left", "left", "right", "right"}, .divided = true};
+  outcome *out = start(&r);
+  for (int rank = 0; rank < RANKS; rank++) {
+    cr_assert_eq(out[rank].status, WEIR_OK, "rank %d: %s", rank, out[rank].message);
+    cr_assert(strncmp(out[rank].path, "qsgd:0.125:path=", 16) == 0, "rank %d: '%s'", rank,
+              out[rank].path);
+    cr_assert_str_eq(out[rank].path, out[0].path);
+    cr_assert_eq(memcmp(out[rank].update, out[0].update, sizeof out[0].update), 0);
+  }
+  finish(out);
 }

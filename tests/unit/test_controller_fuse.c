@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/path.h"
 #include "collectives/cost.h"
 #include "controller/fuse.h"
 
@@ -110,4 +111,111 @@ Test(controller_fuse, what_exchanges_take_from_the_backward_pass_counts) {
   cr_assert_float_eq(shared.whole_s, own.whole_s, 1e-12);
   cr_assert_leq(shared.count, 4);
   cr_assert_gt(shared.step_s, own.step_s);
+}
+
+/* --- paths ------------------------------------------------------------------------------------ */
+
+static size_t paths_in(size_t count, weir_plan *last) {
+  size_t paths = 0;
+  for (size_t k = 0; k < count; k++) {
+    weir_plan plan = {0};
+    weir_plan_of_bucket(&table[k], &plan);
+    if (plan.scheme != WEIR_SCHEME_PATH) continue;
+    *last = plan;
+    paths++;
+  }
+  return paths;
+}
+
+/* Eight ranks on two machines.  hier-sra exchanges parts between machines and then gathers their
+ * sums, a path that gathers what is compressed of a machine's sum has as many bytes to send, to the
+ * one other machine there is, and one latency less. */
+Test(controller_fuse, two_machines_gather_once_where_sums_would_go_twice) {
+  weir_decision_input in = world(0.005, 1e8, 0.2);
+  weir_plan path = {0};
+  in.workers = 8;
+  in.hosts = 2;
+  in.settled = 1;
+  const weir_fused fused = fuse(&in, "qsgd:0.125:hier-sra");
+  cr_assert_gt(paths_in(fused.count, &path), 0u);
+  char text[WEIR_COLLECTIVE_TEXT_MAX];
+  weir_plan_collective(&path, text);
+  cr_assert_str_eq(text, "path=rs.c.ag.d.ag");
+  cr_assert_eq(path.codec, WEIR_CODEC_QSGD);
+  cr_assert_eq(path.cr, 0.125);
+}
+
+/* What is sent is as near to the gradient as under the plan: a path compresses no more often, and
+ * none is taken where selections would leave out what the plan sends. */
+Test(controller_fuse, no_path_compresses_more_often_than_the_plan) {
+  static const char *const plans[] = {"qsgd:0.125:ag", "qsgd:0.125:sra", "qsgd:0.25:hier-sra",
+                                      "minifloat:0.25:ag", "fp16:0.5:sra"};
+  size_t seen = 0;
+  for (int machines = 1; machines <= 4; machines++)
+    for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
+      for (double latency = 1e-5; latency < 0.1; latency *= 10) {
+        weir_decision_input in = world(latency, 1e7, 0.2);
+        in.workers = 8;
+        in.hosts = (uint64_t)(machines == 3 ? 8 : machines);
+        in.settled = 1;
+        const weir_fused fused = fuse(&in, plans[p]);
+        const size_t most = p == 0 || p == 3 ? 1 : 2;
+        for (size_t k = 0; k < fused.count; k++) {
+          weir_plan plan = {0};
+          weir_path path;
+          size_t compressions = 0;
+          weir_plan_of_bucket(&table[k], &plan);
+          if (!weir_path_of(&plan, &path)) continue;
+          for (size_t i = 0; i < path.count; i++)
+            compressions += path.step[i].task == WEIR_TASK_COMP;
+          cr_assert(compressions >= 1 && compressions <= most, "%s: %zu", plans[p], compressions);
+          cr_assert(path.count < 9 || in.hosts < in.workers);
+          seen++;
+        }
+      }
+  cr_assert_gt(seen, 0u);
+}
+
+Test(controller_fuse, no_paths_for_selections_nor_on_devices) {
+  weir_decision_input in = world(0.005, 1e7, 0.2);
+  weir_plan path;
+  in.workers = 8;
+  in.hosts = 2;
+  in.settled = 1;
+  cr_assert_eq(paths_in(fuse(&in, "topk:0.01:ag:auto-bf16").count, &path), 0u);
+  cr_assert_eq(paths_in(fuse(&in, "bf16:1:dense-ring").count, &path), 0u);
+  in.devices = 1;
+  cr_assert_eq(paths_in(fuse(&in, "qsgd:0.125:hier-sra").count, &path), 0u);
+}
+
+/* rs.c.ag.d.ag of 8000 elements on 2 x 4 ranks: each encodes its quarter, decodes the messages of
+ * two machines for it, and goes over it once more to keep what is lost. */
+Test(controller_fuse, a_path_is_charged_its_tasks) {
+  weir_decision_input in = world(0.005, 1e7, 0.2);
+  weir_plan plan;
+  in.workers = 8;
+  in.hosts = 2;
+  in.compress[WEIR_CODEC_QSGD] = 3.0;
+  in.compress[WEIR_CODEC_BF16] = 2.0;
+  cr_assert_eq(weir_plan_parse("qsgd:0.125:path=rs.c.ag.d.ag", &plan), WEIR_OK);
+  const double of_qsgd = weir_compress_prior(WEIR_CODEC_QSGD, 2, 2000, 0.125);
+  const double of_rounding = weir_compress_prior(WEIR_CODEC_BF16, 0, 2000, 1.0);
+  cr_assert_float_eq(weir_input_compress(&in, &plan, 8000), 3.0 * of_qsgd + 2.0 * of_rounding,
+                     1e-12);
+}
+
+/* And inside of machines a ring of four adds up 32 kB and gathers 8 kB of each: 3 + 3 latencies,
+ * 24 + 24 kB a rank.  Of one machine all of it is on the links that are known. */
+Test(controller_fuse, a_path_is_charged_what_goes_on_inside) {
+  const weir_link link = {
+      .alpha = 1e-3, .beta = 1e-8, .duplex_beta = 1e-8, .inner_alpha = 1e-6, .inner_beta = 1e-9};
+  weir_plan plan;
+  cr_assert_eq(weir_plan_parse("qsgd:0.125:path=rs.c.ag.d.ag", &plan), WEIR_OK);
+  cr_assert_float_eq(
+      weir_cost_plan_processors(&plan, (weir_group_shape){8, 2, false}, &link, 8000, 8000),
+      6e-6 + 48e-6, 1e-12);
+  cr_assert_eq(weir_cost_plan_processors(&plan, (weir_group_shape){8, 1, false}, &link, 8000, 8000),
+               0.0);
+  cr_assert_eq(weir_cost_plan_processors(&plan, (weir_group_shape){8, 8, false}, &link, 8000, 8000),
+               0.0);
 }
