@@ -48,19 +48,25 @@ static const struct {
     {"qsgd:0.125:sra", SETTLED, 0},
     {"qsgd:0.25:hier-sra", SETTLED, 0},
     {"qsgd:0.125:hier-sra", SETTLED, 0},
+    /* What is compressed of machines' sums is gathered: of two machines the cheapest. */
+    {"qsgd:0.25:path=rs.c.ag.d.ag", SETTLED, 0},
+    {"qsgd:0.125:path=rs.c.ag.d.ag", SETTLED, 0},
     {"minifloat:0.25:ag", SAFE, 0},
     {"minifloat:0.25:sra", SAFE, 0},
     {"minifloat:0.25:hier-sra", SAFE, 0},
+    {"minifloat:0.25:path=rs.c.ag.d.ag", SAFE, 0},
     {"nonzero-bf16:0.5:ag", SAFE, 0},
     {"nonzero:0.25:ag", SETTLED, 0},
     {"nonzero:0.125:ag", SETTLED, 0},
     {"qsgd:0.09375:ag", METHOD, 0},
     {"qsgd:0.09375:sra", METHOD, 0},
     {"qsgd:0.09375:hier-sra", METHOD, 0},
+    {"qsgd:0.09375:path=rs.c.ag.d.ag", METHOD, 0},
     {"nonzero:0.09375:ag", METHOD, 0},
     {"qsgd:0.0625:ag", METHOD + 1, 0},
     {"qsgd:0.0625:sra", METHOD + 1, 0},
     {"qsgd:0.0625:hier-sra", METHOD + 1, 0},
+    {"qsgd:0.0625:path=rs.c.ag.d.ag", METHOD + 1, 0},
     {"nonzero:0.0625:ag", METHOD + 1, 0},
     {"powersgd:16:dense", METHOD + 2, 0.01},
     {"powersgd:4:dense", METHOD + 3, 0.05},
@@ -85,7 +91,8 @@ static void parse_arms(void) {
     arm->late = standing == SETTLED;
     arm->method = standing >= METHOD ? standing - METHOD : WEIR_METHODS;
     arm->debt = texts[a].debt;
-    arm->machines = arm->plan.inside != 0 || arm->plan.scheme == WEIR_SCHEME_HITOPK;
+    arm->machines = arm->plan.inside != 0 || arm->plan.scheme == WEIR_SCHEME_HITOPK ||
+                    arm->plan.scheme == WEIR_SCHEME_PATH;
   }
 }
 
@@ -102,12 +109,13 @@ weir_plan weir_arm_plan(const weir_decision_input *in, const weir_arm *arm, doub
 }
 
 /* NCCL's ring and tree are those of the arms, run by another. */
-
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan) {
   const weir_plan *own = &arm->plan;
+  const uint8_t algorithm = plan->scheme == WEIR_SCHEME_PATH ? plan->algorithm /* its tasks */
+                                                             : weir_algorithm_own(plan->algorithm);
   return own->codec == plan->codec && own->scheme == plan->scheme && own->wire == plan->wire &&
          (own->algorithm == WEIR_ALGORITHM_ANY ||
-          (own->algorithm == weir_algorithm_own(plan->algorithm) && own->inside == plan->inside));
+          (own->algorithm == algorithm && own->inside == plan->inside));
 }
 
 size_t weir_arm_of(const weir_plan *plan) {

@@ -64,7 +64,10 @@ bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = weir_arm_at(a);
   const weir_plan least = weir_arm_plan(in, arm, log(weir_model.cr_low));
   if (a > 0 && !weir_plan_fits(in, &least)) return false;
-  if (in->devices != 0 && !weir_codecs[arm->plan.codec]->device) return false;
+  /* Of a device's gradients paths are run by the host, which no row tells of. */
+  if (in->devices != 0 &&
+      (!weir_codecs[arm->plan.codec]->device || arm->plan.scheme == WEIR_SCHEME_PATH))
+    return false;
   const bool machines = in->hosts > 1 && in->hosts < in->workers;
   return !arm->machines || machines;
 }
@@ -86,7 +89,9 @@ weir_group_shape weir_input_shape(const weir_decision_input *in) {
 
 weir_plan weir_plan_told(const weir_decision_input *in, const weir_plan *plan) {
   weir_plan told = *plan;
-  if (in->told == 0 || plan->inside != 0 || weir_sums_rounded(plan)) return told;
+  if (in->told == 0 || plan->inside != 0 || plan->scheme == WEIR_SCHEME_PATH ||
+      weir_sums_rounded(plan))
+    return told;
   told.algorithm = weir_algorithm_told(plan->algorithm);
   return weir_collective_legal(&told) ? told : *plan;
 }
@@ -147,12 +152,6 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
 
 static bool sums_messages(const weir_plan *plan) { return plan->scheme == WEIR_SCHEME_COMPRESSED; }
 
-double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const double *compress) {
-  return sums_messages(plan)
-             ? compress[plan->codec] * weir_compress_prior(plan->codec, 2, elements, plan->cr)
-             : 0.0;
-}
-
 /* Do devices encode and decode the messages of such a sum themselves?  Else, as what is rounded
  * does, its elements go over the host (docs/internals/device.md). */
 static bool sums_on_devices(const weir_plan *plan) {
@@ -171,43 +170,49 @@ static double keeping_s(const weir_plan *plan, uint64_t workers, uint64_t elemen
          weir_compress_prior(rounding, workers, elements, 1.0);
 }
 
-double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements, bool devices,
-                          const double *compress) {
-  if (sums_messages(plan))
-    return weir_coding_in_hops(plan, elements, compress) +
-           keeping_s(plan, workers, elements, devices, compress);
-  return compress[plan->codec] * weir_compress_prior(plan->codec, workers, elements, plan->cr);
-}
-
 /* Every task of a path is charged what it has to do: encoding what a rank holds there, decoding the
- * messages that it holds, and a pass of keeping for what compressing a sum loses. */
-static double path_compress(const weir_decision_input *in, const weir_plan *plan,
-                            uint64_t elements) {
-  const weir_group_shape shape = weir_input_shape(in);
-  const double scale = in->compress[plan->codec];
+ * messages that it holds, and a pass of keeping for what compressing a sum loses.  *first: what of
+ * it comes before the first communication. */
+static double path_coding(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
+                          const double *compress, double *first) {
+  const double scale = compress[plan->codec];
   double seconds = 0.0;
   weir_path path;
+  *first = 0.0;
   if (!weir_path_of(plan, &path)) return 0.0;
   weir_path_held held = weir_path_begins(shape, elements);
   for (size_t i = 0; i < path.count; i++) {
-    const weir_path_held before = held;
+    const uint64_t n = held.elements, messages = held.messages;
+    const double encode = scale * weir_compress_prior(plan->codec, 0, n, plan->cr);
     weir_path_advance(&path, i, shape, &held);
     if (path.step[i].task == WEIR_TASK_COMP)
-      seconds += scale * weir_compress_prior(plan->codec, 0, before.elements, plan->cr) +
-                 (i > 0 ? keeping_s(plan, 0, before.elements, false, in->compress) : 0.0);
+      seconds += encode + (i > 0 ? keeping_s(plan, 0, n, false, compress) : 0.0);
+    if (path.step[i].task == WEIR_TASK_COMP && i == 0) *first = encode;
     if (path.step[i].task == WEIR_TASK_DECOMP)
-      seconds +=
-          scale * (weir_compress_prior(plan->codec, before.messages, before.elements, plan->cr) -
-                   weir_compress_prior(plan->codec, 0, before.elements, plan->cr));
+      seconds += scale * weir_compress_prior(plan->codec, messages, n, plan->cr) - encode;
   }
   return seconds;
 }
 
-double weir_input_compress(const weir_decision_input *in, const weir_plan *plan,
-                           uint64_t elements) {
-  return plan->scheme == WEIR_SCHEME_PATH
-             ? path_compress(in, plan, elements)
-             : weir_plan_compress(plan, in->workers, elements, in->devices != 0, in->compress);
+double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
+                           const double *compress) {
+  double first = 0.0;
+  if (plan->scheme == WEIR_SCHEME_PATH)
+    return path_coding(plan, shape, elements, compress, &first) - first;
+  return sums_messages(plan)
+             ? compress[plan->codec] * weir_compress_prior(plan->codec, 2, elements, plan->cr)
+             : 0.0;
+}
+
+double weir_plan_compress(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
+                          bool devices, const double *compress) {
+  const uint64_t workers = (uint64_t)shape.ranks;
+  double first = 0.0;
+  if (plan->scheme == WEIR_SCHEME_PATH) return path_coding(plan, shape, elements, compress, &first);
+  if (sums_messages(plan))
+    return weir_coding_in_hops(plan, shape, elements, compress) +
+           keeping_s(plan, workers, elements, devices, compress);
+  return compress[plan->codec] * weir_compress_prior(plan->codec, workers, elements, plan->cr);
 }
 
 double weir_input_goodput(const weir_decision_input *in) {
@@ -263,7 +268,7 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_c
   c->plan = weir_select_plan(asked, shape, &link, in->elements, kept);
   c->plan.id = 0;
   c->gain = plan_gain(in, plan);
-  c->compress_s = weir_input_compress(in, plan, in->elements);
+  c->compress_s = weir_plan_compress(plan, shape, in->elements, in->devices != 0, in->compress);
   const double modelled = weir_cost_plan_seconds(plan, shape, &link, in->elements, kept, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);

@@ -52,7 +52,7 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 
 /* Arms: everything of a plan but, where it is free, its ratio.  Their order is the order of
  * overhead[] below. */
-#define WEIR_ARMS 49
+#define WEIR_ARMS 54
 #define WEIR_BOLD_ARMS 14 /* the first ones: risk bold chooses among them alone */
 #define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
 /* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
@@ -230,16 +230,14 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
 /* The same of a plan, as measurements have scaled it (*compress: of its codec and of bf16, by
  * codec).  Where partial sums travel encoded, each rank encodes a gradient and decodes two on the
  * way: weir_coding_in_hops, which a measured exchange holds; what is left is a pass like bf16's,
- * and where gradients are on devices that sum messages themselves, like the codec's own. */
-double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements, bool devices,
-                          const double *compress);
-/* The same from an input, of so many elements; of a path, which weir_plan_compress knows nothing
- * of, task by task. */
-double weir_input_compress(const weir_decision_input *input, const weir_plan *plan,
-                           uint64_t elements);
+ * and where gradients are on devices that sum messages themselves, like the codec's own.  Of a path
+ * all behind its first communication is such coding. */
+double weir_plan_compress(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
+                          bool devices, const double *compress);
+double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
+                           const double *compress);
 /* Is one rank's choice of elements all ranks'?  Not where it is drawn from the step's number. */
 bool weir_one_selects(uint32_t codec);
-double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const double *compress);
 /* What rows are predicted from: links of the network as it is, all messages alike; processors, and
  * links inside of machines, as calibrated.  And the same of an input, whose messages may differ. */
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth);

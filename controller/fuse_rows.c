@@ -11,8 +11,10 @@
 /* Compression is affine in the elements (decide.h); two points tell it. */
 static weir_curve compress_curve(const weir_decision_input *in, const weir_plan *plan) {
   const uint64_t n = in->elements > 1 ? in->elements : 2;
-  const double whole = weir_input_compress(in, plan, n);
-  const double fixed = weir_input_compress(in, plan, 0);
+  const weir_group_shape shape = weir_input_shape(in);
+  const bool devices = in->devices != 0;
+  const double whole = weir_plan_compress(plan, shape, n, devices, in->compress);
+  const double fixed = weir_plan_compress(plan, shape, 0, devices, in->compress);
   return (weir_curve){.fixed_s = fixed,
                       .per_byte_s = fmax(0.0, (whole - fixed) / (4.0 * (double)n))};
 }
@@ -104,7 +106,7 @@ static void consider(void *user, const weir_option *option) {
       named.scheme != WEIR_SCHEME_PATH)
     return; /* it is one of the collectives */
   weir_path_pack(option, &plan);
-  if (!weir_plan_fits(s->in, &plan)) return;
+  if (weir_arm_of(&plan) < WEIR_ARMS || !weir_plan_fits(s->in, &plan)) return;
   const weir_solve_row row = path_row(s, option, &plan);
   for (size_t i = 0; i < SIZES; i++) {
     const double due = seconds(&row, bytes_of(s, i));

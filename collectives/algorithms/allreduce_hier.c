@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "collectives/algorithms/columns.h"
 #include "collectives/algorithms/values.h"
 #include "collectives/compressed.h"
 
@@ -30,25 +31,6 @@ typedef struct hier {
   weir_comm *inner, *outer; /* NULL: nobody else there */
   int rank, size;
 } hier;
-
-/* The i-th rank of a host; the ranks at one place of all hosts are what `outer` holds, in order. */
-static int rank_at(const hier *h, int host, int place) {
-  for (int r = 0; r < h->size; r++)
-    if (weir_comm_host_of(h->comm, r) == host && place-- == 0) return r;
-  return -1;
-}
-
-/* --- headers ---------------------------------------------------------------------------------- */
-
-/* Headers of `ranks` (by place in a column) to consecutive blocks, or back. */
-static void column_headers(const hier *h, int place, unsigned char *packed, bool pack) {
-  const size_t header = h->headers->bytes;
-  for (int host = 0; host < h->comm->hosts.count; host++) {
-    unsigned char *at = packed + (size_t)host * header;
-    void *own = weir_headers_at(h->headers, rank_at(h, host, place));
-    memcpy(pack ? at : own, pack ? own : at, header);
-  }
-}
 
 /* --- even hosts ----------------------------------------------------------------------------- */
 
@@ -109,42 +91,23 @@ static weir_status gather_shares(hier *h) {
   return status;
 }
 
-static weir_status gather_headers(hier *h) {
-  if (weir_headers_bytes(h->headers) == 0 || !h->inner) return WEIR_OK;
-  const int ranks = weir_comm_size(h->inner), own = weir_comm_rank(h->inner);
-  const size_t column = (size_t)h->comm->hosts.count * h->headers->bytes;
-  void *all = NULL;
-  weir_status status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * column, &all);
-  if (status != WEIR_OK) return status;
-  column_headers(h, own, (unsigned char *)all + (size_t)own * column, true);
-  status = gather_blocks(h, all, column, column, "headers");
-  for (int p = 0; status == WEIR_OK && p < ranks; p++)
-    column_headers(h, p, (unsigned char *)all + (size_t)p * column, false);
-  return status;
-}
-
 /* The all-reduce between machines, with the headers of this column. */
 static weir_status between(hier *h, weir_chunk share) {
   if (!h->outer) return WEIR_OK;
-  const size_t header = weir_headers_bytes(h->headers);
-  const int place = h->inner ? weir_comm_rank(h->inner) : 0;
-  void *packed = NULL;
-  if (header > 0) {
-    const weir_status status =
-        weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)h->comm->hosts.count * header, &packed);
-    if (status != WEIR_OK) return status;
-    column_headers(h, place, packed, true);
-  }
-  weir_headers column = {packed, header};
-  weir_headers *const headers = header > 0 ? &column : NULL;
+  void *memory = NULL;
+  weir_status status =
+      weir_comm_scratch(h->comm, WEIR_SCRATCH_A, weir_columns_bytes(h->comm, h->headers), &memory);
+  if (status != WEIR_OK) return status;
+  weir_headers column = weir_columns_begin(h->comm, h->headers, memory);
+  weir_headers *const headers = column.bytes > 0 ? &column : NULL;
   float *const x = h->x + share.begin;
-  const weir_status status =
+  status =
       h->coder
           ? weir_compressed_sra(h->outer, h->coder, x, share.count, h->lost + share.begin, headers)
           : weir_allreduces[h->choice->between].run(h->outer, x, share.count, h->format,
                                                     h->error ? h->error + share.begin : NULL,
                                                     headers);
-  if (status == WEIR_OK && header > 0) column_headers(h, place, packed, false);
+  if (status == WEIR_OK) weir_columns_end(h->comm, h->headers, &column);
   return status;
 }
 
@@ -161,7 +124,7 @@ static weir_status even_hosts(hier *h) {
   if (status == WEIR_OK) status = between(h, share);
   if (status != WEIR_OK || !h->inner) return status;
   status = gather_shares(h);
-  return status == WEIR_OK ? gather_headers(h) : status;
+  return status == WEIR_OK ? weir_columns_share(h->comm, h->headers, h->choice->gather) : status;
 }
 
 /* --- uneven hosts --------------------------------------------------------------------------- */
@@ -193,7 +156,7 @@ static weir_status local_headers(hier *h, bool up) {
                        "a rank of this machine sent a header of %zu bytes, not %zu", bytes[p],
                        header);
     }
-    memcpy(weir_headers_at(h->headers, rank_at(h, host, p)),
+    memcpy(weir_headers_at(h->headers, weir_columns_rank(h->comm, host, p)),
            (unsigned char *)all + (size_t)p * header, header);
   }
   return status;

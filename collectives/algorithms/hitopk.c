@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "collectives/comm.h"
+#include "collectives/algorithms/columns.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"
 
@@ -17,11 +17,13 @@ typedef struct hitopk {
   size_t n;
   int inside, hosts; /* ranks of a machine, machines */
   float *e, *sum;
-  float *velocity;       /* of momentum correction; NULL: none */
-  weir_chunk share;      /* this rank's, of its machine's sum */
-  int place, host;       /* of this rank inside of its machine; the machine's */
-  size_t stride;         /* of a machine's message */
-  size_t spread;         /* of a column of machines' messages, each with its length in front */
+  float *velocity;  /* of momentum correction; NULL: none */
+  weir_chunk share; /* this rank's, of its machine's sum */
+  int place, host;  /* of this rank inside of its machine; the machine's */
+  size_t stride;    /* of a machine's message */
+  size_t spread;    /* of a column of machines' messages, each with its length in front */
+  weir_headers *headers;
+  unsigned char *own;    /* the headers of the own column */
   unsigned char *column; /* [hosts]: messages for this place */
   unsigned char *blocks; /* [inside]: the columns of all places */
   size_t *bytes;         /* of columns: inside entries, then hosts entries of the own column */
@@ -206,14 +208,16 @@ static weir_status prepare(hitopk *h) {
   h->stride = weir_wire_bound(longest, kept(h, longest), h->wire);
   h->spread = hosts * (h->stride + sizeof(uint64_t));
   const size_t lengths = (inside + hosts) * sizeof(size_t), column = hosts * h->stride;
+  const size_t headers = h->outer == h->comm ? 0 : weir_columns_bytes(h->comm, h->headers);
   const weir_hitopk_away *away = h->told.away;
   const size_t messages = column + inside * h->spread;
   void *memory = NULL;
-  const weir_status status =
-      weir_comm_scratch(h->comm, WEIR_SCRATCH_A, lengths + (away ? 0 : messages), &memory);
+  const weir_status status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A,
+                                               lengths + headers + (away ? 0 : messages), &memory);
   if (status != WEIR_OK) return status;
   h->bytes = memory;
-  h->column = away ? away->room : (unsigned char *)memory + lengths;
+  h->own = (unsigned char *)memory + lengths;
+  h->column = away ? away->room : h->own + headers;
   h->blocks = h->column + column;
   return WEIR_OK;
 }
@@ -254,12 +258,21 @@ static void count_bytes(hitopk *h, const size_t *bytes) {
   h->told.bytes += column * (hosts - 1) / hosts * h->inside;
 }
 
+/* With the headers, of this column or of all ranks. */
+static weir_status gather_between(hitopk *h, size_t *lengths) {
+  const weir_allgather_row *row = &weir_allgathers[WEIR_ALLGATHER_DIRECT];
+  if (h->outer == h->comm) return row->run(h->outer, h->column, h->stride, lengths, h->headers);
+  weir_headers own = weir_columns_begin(h->comm, h->headers, h->own);
+  const weir_status status =
+      row->run(h->outer, h->column, h->stride, lengths, own.bytes > 0 ? &own : NULL);
+  if (status == WEIR_OK) weir_columns_end(h->comm, h->headers, &own);
+  return status;
+}
+
 static weir_status gather(hitopk *h) {
   size_t *const lengths = h->bytes + h->inside;
   weir_status status = encode_own(h, h->column + (size_t)h->host * h->stride, &lengths[h->host]);
-  if (status == WEIR_OK && h->outer)
-    status =
-        weir_allgathers[WEIR_ALLGATHER_DIRECT].run(h->outer, h->column, h->stride, lengths, NULL);
+  if (status == WEIR_OK && h->outer) status = gather_between(h, lengths);
   if (status == WEIR_OK) count_bytes(h, lengths);
   if (status == WEIR_OK && h->inner) status = check_column(h, lengths);
   if (status != WEIR_OK) return status;
@@ -291,6 +304,7 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
       .e = e,
       .sum = sum,
       .velocity = velocity,
+      .headers = headers,
       .host = weir_comm_rank(comm),
       .told = {.sent = told != NULL ? told->sent : NULL, .away = told != NULL ? told->away : NULL}};
   if (status == WEIR_OK && comm->hosts.even && h.hosts > 1) {
@@ -311,8 +325,9 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
   if (h.share.count > 0) weir_hold_finite(e + h.share.begin, h.share.count);
   if (status == WEIR_OK) status = exchange(&h);
   if (told != NULL) *told = h.told;
-  if (status != WEIR_OK) return status;
-  return weir_comm_gather_headers(comm, headers);
+  if (status != WEIR_OK || h.outer == comm) return status;
+  return h.outer ? weir_columns_share(comm, headers, WEIR_ALLGATHER_RING)
+                 : weir_comm_gather_headers(comm, headers);
 }
 
 /* Between machines, and inside of one at the end. */

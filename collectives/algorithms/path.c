@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "collectives/algorithms/columns.h"
 #include "collectives/comm.h"
 #include "collectives/patterns/patterns.h"
 
@@ -27,6 +28,7 @@ typedef struct walk {
   int place, host;     /* in its machine; the machine's */
   size_t bytes;        /* of messages, in the buffer that held says */
   weir_site idle; /* between the steps there, for want of being the root; WEIR_SITES: it is not */
+  weir_headers *headers; /* NULL once they have been carried */
 } walk;
 
 static walk begin(weir_path_run *run) {
@@ -237,18 +239,22 @@ static weir_status check(const walk *w, weir_site place, int peer, const unsigne
 
 /* --- communication ---------------------------------------------------------------------------- */
 
-/* Around a ring, in place: part r of the range goes from rank r to all. */
-static weir_status gather_floats(const walk *w, weir_comm *group, weir_chunk whole) {
+/* Around a ring, in place: part r of the range goes from rank r to all, with its header. */
+static weir_status gather_floats(const walk *w, weir_comm *group, weir_headers *headers,
+                                 weir_chunk whole) {
   const int size = weir_comm_size(group), rank = weir_comm_rank(group);
-  weir_status status = weir_comm_begin(group, NULL);
+  const size_t header = weir_headers_bytes(headers), messages = header > 0 ? 2 : 1;
+  weir_status status = weir_comm_begin(group, headers);
   for (int hop = 0; hop < size - 1 && status == WEIR_OK; hop++) {
-    const weir_chunk out = part_of(whole, size, (rank - hop + size) % size);
-    const weir_chunk in = part_of(whole, size, (rank - hop - 1 + size) % size);
-    const weir_send send = {(rank + 1) % size, w->run->x + out.begin, out.count * sizeof(float),
-                            (uint32_t)hop};
-    weir_recv recv = {(rank + size - 1) % size, w->run->x + in.begin, in.count * sizeof(float),
-                      (uint32_t)hop, 0};
-    status = weir_comm_exchange(group, &send, 1, &recv, 1);
+    const int from = (rank - hop + size) % size, to = (rank - hop - 1 + size) % size;
+    const int next = (rank + 1) % size, last = (rank + size - 1) % size;
+    const weir_chunk out = part_of(whole, size, from), in = part_of(whole, size, to);
+    const weir_send send[2] = {
+        {next, w->run->x + out.begin, out.count * sizeof(float), (uint32_t)hop},
+        {next, weir_headers_at(headers, from), header, (uint32_t)(size + hop)}};
+    weir_recv recv[2] = {{last, w->run->x + in.begin, in.count * sizeof(float), (uint32_t)hop, 0},
+                         {last, weir_headers_at(headers, to), header, (uint32_t)(size + hop), 0}};
+    status = weir_comm_exchange(group, send, messages, recv, messages);
   }
   return status;
 }
@@ -312,8 +318,9 @@ static weir_status all_to_all(walk *w, weir_comm *group, weir_site place, size_t
 
 /* All messages of all ranks to all, or to the root; of the second of two steps, each rank's of its
  * part. */
-static weir_status gather_messages(walk *w, weir_comm *group, weir_site place, bool root,
-                                   bool parts, size_t messages, size_t *bytes) {
+static weir_status gather_messages(walk *w, weir_comm *group, weir_headers *headers,
+                                   weir_site place, bool root, bool parts, size_t messages,
+                                   size_t *bytes) {
   const int size = weir_comm_size(group), rank = weir_comm_rank(group);
   const size_t stride = weir_path_bytes(w->run->plan, &w->held) / (size_t)size;
   unsigned char *const all = w->run->buffer[w->held.at];
@@ -321,7 +328,7 @@ static weir_status gather_messages(walk *w, weir_comm *group, weir_site place, b
   bytes[rank] = w->bytes;
   weir_status status =
       root ? weir_gathers[WEIR_GATHER_DIRECT].run(group, 0, all, stride, bytes)
-           : weir_allgathers[WEIR_ALLGATHER_RING].run(group, all, stride, bytes, NULL);
+           : weir_allgathers[WEIR_ALLGATHER_RING].run(group, all, stride, bytes, headers);
   if (root && rank != 0) return status;
   for (int r = 0; r < size && status == WEIR_OK; r++)
     if (r != rank)
@@ -339,10 +346,23 @@ static weir_status broadcast_messages(walk *w, weir_comm *group, weir_site place
              : status;
 }
 
-/* messages: of each element, before. */
-static weir_status communicate(walk *w, weir_task task, weir_site place, bool root,
-                               size_t messages) {
-  weir_comm *const group = group_at(w, place);
+/* Do all ranks take part in what goes on between machines, or their roots alone? */
+static bool rooted_inside(const weir_path *path) {
+  for (size_t i = 0; i < path->count; i++)
+    if (path->step[i].place == WEIR_SITE_INTRA && path->step[i].routine != 0) return true;
+  return false;
+}
+
+/* The headers go with the first all-reduce or all-gather among all ranks or between machines that
+ * all ranks take part in. */
+static bool carries(const walk *w, weir_task task, weir_site place, bool root) {
+  return w->headers != NULL && place != WEIR_SITE_INTRA && !root && !rooted_inside(&w->path) &&
+         task != WEIR_TASK_COMM1 && task != WEIR_TASK_COMM1_COMP;
+}
+
+/* headers: of the group; or NULL.  messages: of each element, before. */
+static weir_status communicate(walk *w, weir_comm *group, weir_headers *headers, weir_task task,
+                               weir_site place, bool root, size_t messages) {
   const weir_path_run *run = w->run;
   float *const x = run->x + w->range.begin;
   const size_t n = w->range.count;
@@ -358,28 +378,47 @@ static weir_status communicate(walk *w, weir_task task, weir_site place, bool ro
   if (status != WEIR_OK) return status;
   switch (task) {
     case WEIR_TASK_COMM:
-      return weir_allreduces[WEIR_ALLREDUCE_RING].run(group, x, n, WEIR_VALUE_FP32, NULL, NULL);
+      return weir_allreduces[WEIR_ALLREDUCE_RING].run(group, x, n, WEIR_VALUE_FP32, NULL, headers);
     case WEIR_TASK_COMM1:
       status = root ? weir_reduces[WEIR_REDUCE_BINOMIAL].run(group, 0, x, n, WEIR_VALUE_FP32, NULL)
                     : weir_reduce_scatters[WEIR_REDUCE_SCATTER_RING].run(group, x, n,
                                                                          WEIR_VALUE_FP32, NULL);
       break;
     case WEIR_TASK_COMM2:
-      return root ? broadcast_floats(w, group) : gather_floats(w, group, w->range);
+      return root ? broadcast_floats(w, group) : gather_floats(w, group, headers, w->range);
     case WEIR_TASK_COMM_COMP:
-      return gather_messages(w, group, place, false, false, messages, lengths);
+      return gather_messages(w, group, headers, place, false, false, messages, lengths);
     case WEIR_TASK_COMM1_COMP:
-      status = root ? gather_messages(w, group, place, true, false, messages, lengths)
+      status = root ? gather_messages(w, group, NULL, place, true, false, messages, lengths)
                     : all_to_all(w, group, place, messages, lengths);
       break;
     case WEIR_TASK_COMM2_COMP:
       return root ? broadcast_messages(w, group, place, messages)
-                  : gather_messages(w, group, place, false, true, messages, lengths);
+                  : gather_messages(w, group, headers, place, false, true, messages, lengths);
     default: return weir_fail(WEIR_E_INTERNAL, "task %d is no communication", (int)task);
   }
   if (root && weir_comm_rank(group) != 0) w->idle = place;
   if (!root) w->range = part_of(w->range, weir_comm_size(group), weir_comm_rank(group));
   return status;
+}
+
+static weir_status communicate_at(walk *w, weir_task task, weir_site place, bool root,
+                                  size_t messages) {
+  weir_comm *const comm = w->run->comm, *const group = group_at(w, place);
+  void *memory = NULL;
+  if (group == NULL || !carries(w, task, place, root))
+    return communicate(w, group, NULL, task, place, root, messages);
+  weir_headers *const all = w->headers;
+  w->headers = NULL;
+  if (group == comm) return communicate(w, group, all, task, place, root, messages);
+  weir_status status =
+      weir_comm_scratch(comm, WEIR_SCRATCH_A, weir_columns_bytes(comm, all), &memory);
+  if (status != WEIR_OK) return status;
+  weir_headers column = weir_columns_begin(comm, all, memory);
+  status = communicate(w, group, &column, task, place, root, messages);
+  if (status != WEIR_OK) return status;
+  weir_columns_end(comm, all, &column);
+  return weir_columns_share(comm, all, WEIR_ALLGATHER_RING);
 }
 
 /* --- the path --------------------------------------------------------------------------------- */
@@ -401,7 +440,7 @@ static weir_status step(walk *w, size_t i) {
   if (sits_out(w, task, place)) return WEIR_OK;
   if (task == WEIR_TASK_COMP) return compress(w, i);
   if (task == WEIR_TASK_DECOMP) return decompress(w);
-  return communicate(w, task, place, w->path.step[i].routine != 0, messages);
+  return communicate_at(w, task, place, w->path.step[i].routine != 0, messages);
 }
 
 static weir_status open(weir_path_run *run, walk *w) {
@@ -427,10 +466,11 @@ weir_status weir_path_run_rest(weir_path_run *run, weir_headers *headers) {
   walk w;
   weir_status status = open(run, &w);
   size_t i = 0;
+  w.headers = weir_headers_bytes(headers) > 0 ? headers : NULL;
   if (status == WEIR_OK) status = weir_comm_begin(run->comm, headers);
   if (status == WEIR_OK && weir_comm_levelled(run->comm)) status = weir_comm_levels(run->comm);
   if (status != WEIR_OK) return status;
   if (w.path.step[0].task == WEIR_TASK_COMP) weir_path_advance(&w.path, i++, w.shape, &w.held);
   for (; i < w.path.count && status == WEIR_OK; i++) status = step(&w, i);
-  return status == WEIR_OK ? weir_comm_gather_headers(run->comm, headers) : status;
+  return status == WEIR_OK ? weir_comm_gather_headers(run->comm, w.headers) : status;
 }

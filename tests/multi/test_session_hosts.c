@@ -20,7 +20,7 @@ typedef struct outcome {
   char message[256];
   char plan[WEIR_PLAN_TEXT_MAX]; /* executed last */
   float update[N];               /* of the last step */
-  char path[WEIR_PLAN_TEXT_MAX]; /* of some bucket at the end; "": none goes by one */
+  char path[WEIR_PLAN_TEXT_MAX]; /* of the plan at the end, or of some bucket; "": none */
 } outcome;
 
 typedef struct run {
@@ -29,6 +29,7 @@ typedef struct run {
   int steps;
   double momentum; /* corrected */
   bool divided;    /* in virtual time, in tensors that come one after the other */
+  bool overlap;    /* these in buckets, if that is worth it */
 } run;
 
 /* Whole numbers: every sum of them is exact, in any order. */
@@ -45,7 +46,6 @@ static void far(void *user, uint64_t step, double *latency_s, double *bandwidth)
 }
 
 static weir_status open_divided(weir_session **session, weir_options *options) {
-  options->overlap = true;
   options->virtual_network = far;
   weir_status status = weir_session_create(session, options);
   for (int t = 0; t < TENSORS && status == WEIR_OK; t++) {
@@ -69,6 +69,7 @@ static weir_status submit(weir_session *session, bool divided, float *update) {
 static void note_path(const weir_session *session, outcome *out) {
   weir_plan_bucket bucket[TENSORS];
   size_t count = 0;
+  if (strstr(out->plan, "path=") != NULL) memcpy(out->path, out->plan, sizeof out->path);
   if (weir_current_buckets(session, bucket, TENSORS, &count) != WEIR_OK) return;
   for (size_t k = 0; k < count; k++) {
     weir_plan plan = {0};
@@ -84,6 +85,7 @@ static weir_status train(const run *r, int rank, const char *where, outcome *out
   options.transport = "tcp";
   options.update_rule = "sgd"; /* few bits are candidates from the first decision on */
   options.momentum_correction = r->momentum;
+  options.overlap = r->overlap;
   options.journal_path = rank == 0 ? r->journal : NULL;
   weir_status status =
       r->divided ? open_divided(&session, &options) : session_open(&session, &options, N);
@@ -232,17 +234,23 @@ Test(session_hosts, the_adaptive_policy_considers_machines_with_momentum) {
 }
 
 /* Where a latency is much, two machines' sums go between them once, by a path of the decision tree
- * that no collective takes. */
-Test(session_hosts, the_adaptive_policy_takes_paths) {
-  const run r = {
-      .policy = "weir", .steps = 80, .host = {"left", "left", "right", "right"}, .divided = true};
+ * that no other collective takes. */
+static void takes_paths(bool overlap) {
+  const run r = {.policy = "weir",
+                 .steps = 80,
+                 .host = {"left", "left", "right", "right"},
+                 .divided = true,
+                 .overlap = overlap};
   outcome *out = start(&r);
   for (int rank = 0; rank < RANKS; rank++) {
     cr_assert_eq(out[rank].status, WEIR_OK, "rank %d: %s", rank, out[rank].message);
-    cr_assert(strncmp(out[rank].path, "qsgd:0.125:path=", 16) == 0, "rank %d: '%s'", rank,
+    cr_assert(strncmp(out[rank].path, "qsgd:0.125:path=rs.c.ag.", 24) == 0, "rank %d: '%s'", rank,
               out[rank].path);
     cr_assert_str_eq(out[rank].path, out[0].path);
     cr_assert_eq(memcmp(out[rank].update, out[0].update, sizeof out[0].update), 0);
   }
   finish(out);
 }
+
+Test(session_hosts, the_adaptive_policy_takes_paths) { takes_paths(false); }
+Test(session_hosts, the_adaptive_policy_takes_paths_in_buckets) { takes_paths(true); }

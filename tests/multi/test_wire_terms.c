@@ -112,12 +112,9 @@ static void run_rank(member *m) {
   if (status != WEIR_OK)
     group_fail(m->group, "%s, rank %d: %s", c->row->plan, m->rank, weir_last_error());
   /* Every rank passes on the headers of all others once, or sends its own to all; between machines
-   * it does so with those of its place, but for HiTopKComm's, which go among all ranks. */
+   * it does so with those of its place. */
   const bool levels = c->row->machines != NULL;
-  const int others = !levels ? m->size - 1
-                     : plan.scheme == WEIR_SCHEME_HITOPK || plan.scheme == WEIR_SCHEME_PATH
-                         ? 0
-                         : weir_comm_hosts(m->comm) - 1;
+  const int others = levels ? weir_comm_hosts(m->comm) - 1 : m->size - 1;
   const uint64_t all =
       levels ? m->comm->hosts.outer_view->bytes_sent : m->transport->bytes_sent - before;
   atomic_fetch_add(&c->sent, all - (uint64_t)others * sizeof(weir_header));

@@ -146,7 +146,8 @@ Test(decide, what_sums_of_messages_leave_is_kept_where_they_are_made) {
               {"terngrad:0.0625:sra", true, 1405e-6 + 2 * 605e-6}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const weir_plan plan = plan_of(rows[i].plan);
-    cr_expect_float_eq(weir_plan_compress(&plan, 4, 1000000, rows[i].devices, compress),
+    cr_expect_float_eq(weir_plan_compress(&plan, (weir_group_shape){4, 4, false}, 1000000,
+                                          rows[i].devices, compress),
                        rows[i].seconds, 1e-12, "%s", rows[i].plan);
   }
 }
