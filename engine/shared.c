@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/log.h"
 #include "engine/backend.h"
 
 int weir_shared_root(const weir_bucket *bucket) {
@@ -32,6 +33,7 @@ static weir_status root_of_variance(weir_bucket *bucket, int *root) {
     }
     if (variance[r] > variance[*root]) *root = r;
   }
+  if (weir_log_on(WEIR_LOG_TRACE)) weir_log(WEIR_LOG_TRACE, "rank %d selects for all", *root);
   return WEIR_OK;
 }
 

@@ -27,9 +27,9 @@
 #endif
 
 #define TENSORS 6
-#define ROWS (COUNTS ? 512 : 32) /* of every matrix; few where nothing is counted */
+#define ROWS (COUNTS ? 256 : 32) /* of every matrix; few where nothing is counted */
 static const size_t numel[TENSORS] = {1000, ROWS * 511, ROWS * 511, 7, ROWS * 511, ROWS * 511};
-#define N ((size_t)(1007 + 4 * ROWS * 511)) /* floats: 4 MiB of gradient, odd */
+#define N ((size_t)(1007 + 4 * ROWS * 511)) /* floats: 2 MiB of gradient, odd */
 #define FIXED (576.0 * 1024) /* bytes, of any gradient: contexts, stages, stacks, libcrypto */
 #define TRIALS 50 /* steps of all trials of policy paper, the first of which takes the most */
 #define BEYOND 10 /* steps of what it then chooses */
