@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "../sampled.h"
+#include "collectives/algorithms/columns.h"
 #include "collectives/comm.h"
 #include "ranks.h"
 
@@ -160,6 +161,60 @@ Test(hier, processes) {
               .layout = "abbab", .choice.between = between, .n = 30011, .format = WEIR_VALUE_BF16});
     }
 }
+
+/* --- headers by columns ----------------------------------------------------------------------- */
+
+/* Half of what is due, in the place of weir_columns_share. */
+static weir_status share_less(weir_comm *comm) {
+  unsigned char all[GROUP_MAX * HEADER] = {0};
+  size_t bytes[GROUP_MAX] = {0};
+  const size_t due = (size_t)comm->hosts.count * HEADER;
+  bytes[weir_comm_rank(comm->hosts.inner)] = due / 2;
+  return weir_allgathers[WEIR_ALLGATHER_RING].run(comm->hosts.inner, all, due, bytes, NULL);
+}
+
+/* user: a layout in small letters; the rank of a capital one shares less than is due. */
+static weir_status columns_body(weir_transport *t, void *user) {
+  const char *const layout = user;
+  const bool liar = layout[t->rank] < 'a';
+  unsigned char block[GROUP_MAX * HEADER] = {0}, memory[GROUP_MAX * HEADER];
+  weir_headers headers = {block, HEADER};
+  OWNED weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 5.0);
+  if (status != WEIR_OK) return status;
+  status = weir_comm_find_hosts(comm, (uint64_t)(layout[t->rank] | 0x20));
+  weir_comm_step(comm, 77, 1);
+  for (int i = 0; i < HEADER; i++) block[t->rank * HEADER + i] = header_byte(t->rank, i);
+  if (status == WEIR_OK) status = weir_comm_begin(comm, &headers);
+  if (status == WEIR_OK) status = weir_comm_levels(comm);
+  if (status != WEIR_OK) return status;
+  weir_headers column = weir_columns_begin(comm, &headers, memory);
+  if (comm->hosts.outer != NULL) status = weir_comm_meet(comm->hosts.outer, &column);
+  if (status == WEIR_OK) weir_columns_end(comm, &headers, &column);
+  if (status == WEIR_OK)
+    status = liar ? share_less(comm) : weir_columns_share(comm, &headers, WEIR_ALLGATHER_RING);
+  for (int r = 0; status == WEIR_OK && !liar && r < t->size; r++)
+    for (int i = 0; i < HEADER; i++)
+      if (block[r * HEADER + i] != header_byte(r, i))
+        return weir_fail(WEIR_E_INTERNAL, "rank %d's header has not come", r);
+  return status;
+}
+
+Test(hier, headers_go_by_columns_and_then_inside) {
+  static char even[][GROUP_MAX] = {"aabb",     "abab",     "abcabc",
+                                   "aaaabbbb", "abcdefgh", "aabbccddeeff"};
+  for (size_t l = 0; l < COUNT(even); l++)
+    group_passes(GROUP_THREADS, (int)strlen(even[l]), columns_body, even[l]);
+}
+
+Test(hier, fewer_headers_are_refused) {
+  ENDED group g = group_new(GROUP_THREADS, 4, columns_body, (char[]){"aaBb"});
+  group_run(&g);
+  cr_assert_eq(g.result[3].status, WEIR_E_PROTOCOL, "%s", g.result[3].message);
+  cr_assert_str_eq(g.result[3].message, "a rank of this machine sent 24 bytes of headers, not 48");
+}
+
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 /* Bytes between machines, counted at the parent less what went inside: "aaaabbbb", ring between two
  * machines of four: each rank's share is 1/4, 2 (2-1)/2 of which cross: n / 4 floats a rank. */
