@@ -29,6 +29,7 @@ typedef struct walk {
   size_t bytes;        /* of messages, in the buffer that held says */
   weir_site idle; /* between the steps there, for want of being the root; WEIR_SITES: it is not */
   weir_headers *headers; /* NULL once they have been carried */
+  weir_headers *column;  /* those of which this rank's column has come; or NULL */
 } walk;
 
 static walk begin(weir_path_run *run) {
@@ -418,7 +419,14 @@ static weir_status communicate_at(walk *w, weir_task task, weir_site place, bool
   status = communicate(w, group, &column, task, place, root, messages);
   if (status != WEIR_OK) return status;
   weir_columns_end(comm, all, &column);
-  return weir_columns_share(comm, all, WEIR_ALLGATHER_RING);
+  w->column = all;
+  return WEIR_OK;
+}
+
+static weir_status finish_headers(const walk *w) {
+  weir_comm *const comm = w->run->comm;
+  return w->column != NULL ? weir_columns_share(comm, w->column, WEIR_ALLGATHER_RING)
+                           : weir_comm_gather_headers(comm, w->headers);
 }
 
 /* --- the path --------------------------------------------------------------------------------- */
@@ -472,5 +480,5 @@ weir_status weir_path_run_rest(weir_path_run *run, weir_headers *headers) {
   if (status != WEIR_OK) return status;
   if (w.path.step[0].task == WEIR_TASK_COMP) weir_path_advance(&w.path, i++, w.shape, &w.held);
   for (; i < w.path.count && status == WEIR_OK; i++) status = step(&w, i);
-  return status == WEIR_OK ? weir_comm_gather_headers(run->comm, w.headers) : status;
+  return status == WEIR_OK ? finish_headers(&w) : status;
 }

@@ -49,7 +49,7 @@ static weir_status open_divided(weir_session **session, weir_options *options) {
   options->virtual_network = far;
   weir_status status = weir_session_create(session, options);
   for (int t = 0; t < TENSORS && status == WEIR_OK; t++) {
-    char name[8];
+    char name[16];
     (void)snprintf(name, sizeof name, "t%02d", t);
     status = weir_register_tensor(*session, name, N / TENSORS, NULL);
   }
