@@ -1,5 +1,5 @@
-/* Messages that went wrong on their way: all ranks hear of it in bounded time, are told whose they
- * were, and keep the residual from before the step; nobody reads beyond a buffer. */
+/* Messages that went wrong on their way: who cannot complete the step hears of it in bounded time,
+ * is told whose they were, and keeps the residual from before it; nobody reads beyond a buffer. */
 #include <criterion/criterion.h>
 
 #include "base/base.h"
