@@ -48,7 +48,7 @@ static const struct {
     {"qsgd:0.125:sra", SETTLED, 0},
     {"qsgd:0.25:hier-sra", SETTLED, 0},
     {"qsgd:0.125:hier-sra", SETTLED, 0},
-    /* What is compressed of machines' sums is gathered: of two machines the cheapest. */
+    /* Each machine's sum is compressed once and gathered, which is fastest between two machines. */
     {"qsgd:0.25:path=rs.c.ag.d.ag", SETTLED, 0},
     {"qsgd:0.125:path=rs.c.ag.d.ag", SETTLED, 0},
     {"minifloat:0.25:ag", SAFE, 0},

@@ -73,7 +73,7 @@ typedef struct search {
   const weir_bucket_costs *costs;
   char codec[64];     /* the plan's, as "CODEC:CR" */
   double best[SIZES]; /* s */
-  bool found[SIZES];  /* by a path: */
+  bool found[SIZES];  /* a path is the best, namely: */
   weir_plan path[SIZES];
   weir_solve_row row[SIZES];
 } search;
@@ -148,8 +148,8 @@ static void add_paths(const weir_decision_input *in, const weir_plan *plan,
   for (size_t i = 0; i < SIZES; i++) {
     if (!is_new(&s, i)) continue;
     add_row(&s.path[i], &s.row[i], rows);
-    s.row[i].beside = true;
-    if (s.row[i].compress.fixed_s > 0.0) add_row(&s.path[i], &s.row[i], rows);
+    s.row[i].beside = s.row[i].compress.per_byte_s > 0.0; /* else nothing precedes its exchange */
+    if (s.row[i].beside) add_row(&s.path[i], &s.row[i], rows);
   }
 }
 

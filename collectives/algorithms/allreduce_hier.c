@@ -34,29 +34,6 @@ typedef struct hier {
 
 /* --- even hosts ----------------------------------------------------------------------------- */
 
-static weir_status wrong_length(const hier *h, int place, const char *what, size_t bytes,
-                                size_t due) {
-  h->inner->transport->ops->abort(h->inner->transport, place);
-  return weir_fail(WEIR_E_PROTOCOL, "a rank of this machine sent %zu bytes of %s, not %zu", bytes,
-                   what, due);
-}
-
-/* A block of the same length from every rank of the machine; the caller's lies in its place. */
-static weir_status gather_blocks(hier *h, void *all, size_t stride, size_t length,
-                                 const char *what) {
-  const int ranks = weir_comm_size(h->inner);
-  void *memory = NULL;
-  weir_status status =
-      weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (size_t)ranks * sizeof(size_t), &memory);
-  if (status != WEIR_OK) return status;
-  size_t *bytes = memory;
-  bytes[weir_comm_rank(h->inner)] = length;
-  status = weir_allgathers[h->choice->gather].run(h->inner, all, stride, bytes, NULL);
-  for (int p = 0; status == WEIR_OK && p < ranks; p++)
-    if (bytes[p] != length) status = wrong_length(h, p, what, bytes[p], length);
-  return status;
-}
-
 /* All-gather inside of the machine, in x itself.  Where shares differ, some have one element more
  * than the others: those go by themselves, and the others as blocks of one length at the end of x,
  * from where the longer shares then move down to their places. */
@@ -74,13 +51,15 @@ static weir_status gather_shares(hier *h) {
     status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * sizeof(float), &memory);
     if (status != WEIR_OK) return status;
     ((float *)memory)[own] = mine.count > each ? h->x[mine.begin + each] : 0;
-    status = gather_blocks(h, memory, sizeof(float), sizeof(float), "a last value");
+    status = weir_gather_inside(h->comm, h->choice->gather, memory, sizeof(float), sizeof(float),
+                                "a last value");
     if (status != WEIR_OK) return status;
     if (each > 0) memmove(place, h->x + mine.begin, each * sizeof *place);
   }
   (void)weir_values_pack_settled(&values, (weir_chunk){(size_t)(place - h->x), each});
   if (each > 0)
-    status = gather_blocks(h, blocks, each * sizeof(float), each * values.width, "its share");
+    status = weir_gather_inside(h->comm, h->choice->gather, blocks, each * sizeof(float),
+                                each * values.width, "its share");
   for (int r = 0; status == WEIR_OK && r < ranks; r++) {
     const weir_chunk c = weir_ring_chunk(h->n, ranks, r);
     const float *from = blocks + (size_t)r * each;
@@ -203,7 +182,7 @@ static weir_status spread_values(hier *h) {
   if (weir_comm_rank(h->inner) == 0) (void)weir_values_pack(&values, all);
   const weir_status status = weir_broadcast(h->inner, 0, h->x, due, &bytes);
   if (status != WEIR_OK) return status;
-  if (bytes != due) return wrong_length(h, 0, "sums", bytes, due);
+  if (bytes != due) return weir_refuse_length(h->inner, 0, "sums", bytes, due);
   weir_values_unpack(&values, all);
   return WEIR_OK;
 }

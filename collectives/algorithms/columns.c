@@ -39,28 +39,41 @@ void weir_columns_end(const weir_comm *comm, const weir_headers *headers,
   if (column->bytes > 0) copy(comm, headers, own_place(comm), column->block, false);
 }
 
+weir_status weir_refuse_length(weir_comm *inner, int place, const char *what, size_t bytes,
+                               size_t due) {
+  inner->transport->ops->abort(inner->transport, place);
+  return weir_fail(WEIR_E_PROTOCOL, "a rank of this machine sent %zu bytes of %s, not %zu", bytes,
+                   what, due);
+}
+
+weir_status weir_gather_inside(weir_comm *comm, uint32_t gather, void *all, size_t stride,
+                               size_t length, const char *what) {
+  weir_comm *const inner = comm->hosts.inner;
+  const int ranks = weir_comm_size(inner);
+  void *memory = NULL;
+  weir_status status =
+      weir_comm_scratch(comm, WEIR_SCRATCH_B, (size_t)ranks * sizeof(size_t), &memory);
+  if (status != WEIR_OK) return status;
+  size_t *const bytes = memory;
+  bytes[weir_comm_rank(inner)] = length;
+  status = weir_allgathers[gather].run(inner, all, stride, bytes, NULL);
+  for (int p = 0; status == WEIR_OK && p < ranks; p++)
+    if (bytes[p] != length) status = weir_refuse_length(inner, p, what, bytes[p], length);
+  return status;
+}
+
 weir_status weir_columns_share(weir_comm *comm, const weir_headers *headers, uint32_t gather) {
   weir_comm *const inner = comm->hosts.inner;
   if (weir_headers_bytes(headers) == 0 || !inner) return WEIR_OK;
   const int ranks = weir_comm_size(inner), own = weir_comm_rank(inner);
-  const size_t column = (size_t)comm->hosts.count * headers->bytes;
-  void *all = NULL, *lengths = NULL;
-  weir_status status = weir_comm_scratch(comm, WEIR_SCRATCH_A, (size_t)ranks * column, &all);
-  if (status == WEIR_OK)
-    status = weir_comm_scratch(comm, WEIR_SCRATCH_B, (size_t)ranks * sizeof(size_t), &lengths);
+  const size_t column = weir_columns_bytes(comm, headers);
+  void *memory = NULL;
+  weir_status status = weir_comm_scratch(comm, WEIR_SCRATCH_A, (size_t)ranks * column, &memory);
   if (status != WEIR_OK) return status;
-  size_t *const bytes = lengths;
-  copy(comm, headers, own, (unsigned char *)all + (size_t)own * column, true);
-  bytes[own] = column;
-  status = weir_allgathers[gather].run(inner, all, column, bytes, NULL);
-  for (int p = 0; status == WEIR_OK && p < ranks; p++) {
-    if (bytes[p] == column) {
-      copy(comm, headers, p, (unsigned char *)all + (size_t)p * column, false);
-      continue;
-    }
-    inner->transport->ops->abort(inner->transport, p);
-    status = weir_fail(WEIR_E_PROTOCOL, "a rank of this machine sent %zu bytes of headers, not %zu",
-                       bytes[p], column);
-  }
+  unsigned char *const all = memory;
+  copy(comm, headers, own, all + (size_t)own * column, true);
+  status = weir_gather_inside(comm, gather, all, column, column, "headers");
+  for (int p = 0; status == WEIR_OK && p < ranks; p++)
+    copy(comm, headers, p, all + (size_t)p * column, false);
   return status;
 }
