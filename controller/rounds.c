@@ -164,22 +164,41 @@ static bool fastest(const weir_decision_input *in, size_t method, weir_candidate
   return found;
 }
 
+/* The last steps, which are a safe plan's where it is known which these are. */
+static uint64_t last_steps(const weir_rounds *r) {
+  if (r->steps == 0) return 0;
+  return r->steps / last_share > last_least ? r->steps / last_share : last_least;
+}
+
 /* Steps that a method may still be in force for; UINT64_MAX: as many as come. */
 static uint64_t left_for_methods(const weir_rounds *r, uint64_t step) {
+  const uint64_t last = last_steps(r);
   if (r->steps == 0) return UINT64_MAX;
-  const uint64_t last = r->steps / last_share > last_least ? r->steps / last_share : last_least;
   return r->steps > step + last ? r->steps - step - last : 0;
 }
 
-/* Of all of the training's time, as far as its length is known, the rest taken by the faster of
- * both plans: it may be the one in force then. */
-static bool affordable(const weir_loop *loop, uint64_t step, const weir_round_form *form,
-                       double step_s) {
+/* Seconds of the training's steps that are left, as far as its length is known, if a round of a
+ * plan of step_s begins now: the plan in force takes the round's batches and the last steps, the
+ * faster of both may take the others. */
+static double time_left(const weir_loop *loop, uint64_t step, const weir_round_form *form,
+                        double step_s) {
   const weir_rounds *r = &loop->rounds;
   const uint64_t steps = r->steps > 0 ? r->steps : shortest;
-  const double left =
-      steps > step ? (double)(steps - step) * fmin(loop->learnt.step_s, step_s) : 0.0;
-  return r->spent_s + (double)form->steps * step_s <= r->budget * (r->elapsed_s + left);
+  const double left = steps > step ? (double)(steps - step) : 0.0;
+  const double kept = fmin(left, (double)(form->steps + last_steps(r)));
+  const double now_s = loop->learnt.step_s;
+  return kept * now_s + (left - kept) * fmin(now_s, step_s);
+}
+
+/* What the budget pays for in the whole of the training. */
+static double budget_s(const weir_loop *loop, uint64_t step, const weir_round_form *form,
+                       double step_s) {
+  return loop->rounds.budget * (loop->rounds.elapsed_s + time_left(loop, step, form, step_s));
+}
+
+static bool affordable(const weir_loop *loop, uint64_t step, const weir_round_form *form,
+                       double step_s) {
+  return loop->rounds.spent_s + (double)form->steps * step_s <= budget_s(loop, step, form, step_s);
 }
 
 /* Rounds that the rest of the budget pays for. */
@@ -187,9 +206,8 @@ static double rounds_left(const weir_loop *loop, uint64_t step, const weir_round
                           double step_s) {
   const weir_rounds *r = &loop->rounds;
   if (r->steps == 0) return affordable(loop, step, form, step_s) ? INFINITY : 0.0;
-  const double left = r->steps > step ? (double)(r->steps - step) * step_s : 0.0;
   const double round_s = (double)form->steps * step_s;
-  return fmax(0.0, floor((r->budget * (r->elapsed_s + left) - r->spent_s) / round_s));
+  return fmax(0.0, floor((budget_s(loop, step, form, step_s) - r->spent_s) / round_s));
 }
 
 /* Steps for which a method is in force once it has been shown: those that are left are shared
