@@ -25,8 +25,8 @@ const weir_scheme_row weir_schemes[WEIR_SCHEME_COUNT] = {
     [WEIR_SCHEME_COMPRESSED] = {"compressed", BIT(SRA) | BIT(RING) | BIT(TREE), BIT(SRA),
                                 BIT(RING) | BIT(NATIVE), 0, BIT(SRA), WEIR_ALGORITHM_SRA},
     [WEIR_SCHEME_HITOPK] = {"hitopk", 0, 0, 0, 0, 0, WEIR_ALGORITHM_ANY},
-    [WEIR_SCHEME_LOW_RANK] = {"dense", SUMS | TOLD | BIT(NATIVE), LEVELS, INSIDE, 0, SUMS,
-                              WEIR_ALGORITHM_RING},
+    [WEIR_SCHEME_LOW_RANK] = {"dense", SUMS | TOLD | BIT(NATIVE) | BIT(SRA), LEVELS, INSIDE, 0,
+                              SUMS, WEIR_ALGORITHM_RING},
     [WEIR_SCHEME_PATH] = {"path", 0, 0, 0, 0, 0, WEIR_ALGORITHM_ANY},
 };
 
@@ -96,6 +96,10 @@ bool weir_sums_natively(const weir_plan *plan) {
 
 bool weir_sums_inside_natively(const weir_plan *plan) {
   return plan->scheme != WEIR_SCHEME_PATH && plan->inside == WEIR_ALGORITHM_NATIVE;
+}
+
+bool weir_factors_encoded(const weir_plan *plan) {
+  return plan->scheme == WEIR_SCHEME_LOW_RANK && plan->algorithm == WEIR_ALGORITHM_SRA;
 }
 
 uint32_t weir_inside_usual(uint32_t algorithm) {

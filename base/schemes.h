@@ -34,6 +34,8 @@ bool weir_sums_natively(const weir_plan *plan);
 bool weir_sums_as_told(const weir_plan *plan);
 /* Does the library sum inside of machines alone, and an algorithm of Weir's between them? */
 bool weir_sums_inside_natively(const weir_plan *plan);
+/* Are the sums of low rank those of an encoder's messages (kernels/powersgd.c)? */
+bool weir_factors_encoded(const weir_plan *plan);
 /* NCCL's ring or tree in place of Weir's; others as they are.  And back. */
 uint8_t weir_algorithm_told(uint8_t algorithm);
 uint8_t weir_algorithm_own(uint8_t algorithm);

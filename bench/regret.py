@@ -38,6 +38,12 @@ POLICIES = {
     "powersgd1": "powersgd:1:dense-halving",
     "powersgd4": "powersgd:4:dense-halving",
     "powersgd16": "powersgd:16:dense-halving",
+    "powersgd1-bf16": "powersgd:1:dense-halving:auto-bf16",
+    "powersgd4-bf16": "powersgd:4:dense-halving:auto-bf16",
+    "powersgd16-bf16": "powersgd:16:dense-halving:auto-bf16",
+    "powersgd1-8bit": "powersgd:1:dense-sra",
+    "powersgd4-8bit": "powersgd:4:dense-sra",
+    "powersgd16-8bit": "powersgd:16:dense-sra",
     "topk.1": "topk:0.1:ag:auto-bf16",
     "topk.03": "topk:0.03:ag:auto-bf16",
     "topk.01": "topk:0.01:ag:auto-bf16",
@@ -58,6 +64,7 @@ ALGORITHMS = {
     "dense-halving": ["dense-doubling", "dense-direct"],
     "art-halving": ["art-doubling", "art-direct"],
     "sra": ["ag-direct"],
+    "dense-sra": [],
     "ag": ["ag-direct"],
 }
 

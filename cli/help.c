@@ -157,7 +157,10 @@ char *help_policies(const char *ending) {
       "      all-reduce, rs reduce-scatter, r reduce, a2a all-to-all, g gather, ag all-gather, b\n"
       "      broadcast; 1 or 2 communications among all, 3 or 4 inside of machines first and "
       "last\n");
-  g_string_append(text, "WIRE is how kept elements are written:");
+  g_string_append(
+      text,
+      "WIRE is how kept elements are written (powersgd: dense-sra for floats of 8 bits, any other\n"
+      "dense with auto-bf16 or in fp32):");
   for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)
     g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");
   g_string_append(text,

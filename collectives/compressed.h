@@ -91,6 +91,10 @@ weir_cost_terms weir_cost_compressed_between(uint32_t algorithm, weir_group_shap
                                              const weir_coder *coder, size_t elements,
                                              double bytes);
 
+/* Of low rank's factors: minifloat's 8 bits, which err in proportion to each; the caller sets
+ * context and seed. */
+weir_coder weir_factor_coder(void);
+
 /* --- for the algorithms --------------------------------------------------------------------- */
 
 /* Length of the message of count elements, exactly: of a codec's message a block. */

@@ -42,17 +42,17 @@ static part sum_part(const weir_sum *sum, double bytes) {
 /* Values by an all-reduce; where one rank's indices are taken, their broadcast before. */
 static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[PARTS]) {
   const weir_wire_format format = (weir_wire_format)plan->wire;
+  const double width = format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0; /* of values that are chosen */
   weir_sum sum;
   int count = 0;
   if (plan->scheme >= WEIR_SCHEME_COUNT || !weir_sum_of(plan, &sum)) return 0;
-  if (plan->scheme == WEIR_SCHEME_LOW_RANK) { /* two sums of `kept` floats in all */
-    out[count++] = sum_part(&sum, 2.0 * (double)kept);
+  if (plan->scheme == WEIR_SCHEME_LOW_RANK) { /* two sums of `kept` values in all */
+    out[count++] = sum_part(&sum, 0.5 * width * (double)kept);
     out[count++] = out[0];
   } else if (plan->scheme == WEIR_SCHEME_DENSE) {
-    const double width = weir_codecs[plan->codec]->rounds ? 2.0 : 4.0;
-    out[count++] = sum_part(&sum, width * (double)elements);
+    out[count++] =
+        sum_part(&sum, (weir_codecs[plan->codec]->rounds ? 2.0 : 4.0) * (double)elements);
   } else {
-    const double width = format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0;
     out[count++] = sum_part(&sum, width * (double)kept);
     if (weir_codecs[plan->codec]->draw == NULL) /* which sends no indices */
       out[count++] = (part){.kind = WEIR_KIND_BROADCAST,
@@ -112,6 +112,15 @@ static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape,
   return weir_cost_compressed_between(row->id, shape, &coder, elements, (double)kept);
 }
 
+/* Low rank whose two sums are of messages, of so many values in all. */
+static weir_cost_terms encoded_factors(weir_group_shape shape, size_t kept) {
+  const weir_coder coder = weir_factor_coder();
+  const size_t half = (kept + 1) / 2;
+  const weir_cost_terms one = weir_cost_compressed_between(WEIR_COMPRESSED_SRA, shape, &coder, half,
+                                                           (double)weir_coder_bound(&coder, half));
+  return (weir_cost_terms){2 * one.alpha_terms, 2 * one.byte_terms, 2 * one.spread_terms};
+}
+
 double weir_cost_gathered(const weir_plan *plan, size_t elements, size_t kept) {
   const weir_codec *codec = weir_codec_find(plan->codec);
   if (plan->scheme != WEIR_SCHEME_GATHER) return 0.0;
@@ -126,6 +135,7 @@ weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape s
   part parts[PARTS];
   if (shape.ranks <= 1) return all;
   if (plan->scheme == WEIR_SCHEME_COMPRESSED) return compressed(plan, shape, elements, kept);
+  if (weir_factors_encoded(plan)) return encoded_factors(shape, kept);
   if (plan->scheme == WEIR_SCHEME_HITOPK) return hitopk(plan, shape, elements);
   if (plan->scheme == WEIR_SCHEME_PATH) return weir_cost_path(plan, shape, elements);
   const int count = parts_of(plan, elements, kept, parts);
@@ -170,7 +180,7 @@ double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
   if ((plan->scheme == WEIR_SCHEME_HITOPK || plan->scheme == WEIR_SCHEME_PATH) && shape.hosts > 1)
     return inside_of(plan, shape, link, elements);
   const bool coded = plan->scheme == WEIR_SCHEME_COMPRESSED || plan->scheme == WEIR_SCHEME_HITOPK ||
-                     plan->scheme == WEIR_SCHEME_PATH;
+                     plan->scheme == WEIR_SCHEME_PATH || weir_factors_encoded(plan);
   const int count = shape.ranks > 1 && !coded ? parts_of(plan, elements, kept, parts) : 0;
   for (int i = 0; i < count; i++) {
     const weir_cost cost = part_cost(&parts[i], shape, link);

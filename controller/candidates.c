@@ -65,9 +65,8 @@ bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   const weir_plan least = weir_arm_plan(in, arm, log(weir_model.cr_low));
   if (a > 0 && !weir_plan_fits(in, &least)) return false;
   /* Of a device's gradients paths are run by the host, which no row tells of. */
-  if (in->devices != 0 &&
-      (!weir_codecs[arm->plan.codec]->device || arm->plan.scheme == WEIR_SCHEME_PATH))
-    return false;
+  const bool on_device = weir_plan_on_device(&arm->plan) && arm->plan.scheme != WEIR_SCHEME_PATH;
+  if (in->devices != 0 && !on_device) return false;
   const bool machines = in->hosts > 1 && in->hosts < in->workers;
   return !arm->machines || machines;
 }
@@ -199,6 +198,9 @@ double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64
   double first = 0.0;
   if (plan->scheme == WEIR_SCHEME_PATH)
     return path_coding(plan, shape, elements, compress, &first) - first;
+  if (weir_factors_encoded(plan))
+    return compress[WEIR_CODEC_MINIFLOAT] *
+           weir_compress_prior(WEIR_CODEC_MINIFLOAT, 2, weir_cost_kept(plan, elements), 0.25);
   return sums_messages(plan)
              ? compress[plan->codec] * weir_compress_prior(plan->codec, 2, elements, plan->cr)
              : 0.0;
@@ -212,7 +214,8 @@ double weir_plan_compress(const weir_plan *plan, weir_group_shape shape, uint64_
   if (sums_messages(plan))
     return weir_coding_in_hops(plan, shape, elements, compress) +
            keeping_s(plan, workers, elements, devices, compress);
-  return compress[plan->codec] * weir_compress_prior(plan->codec, workers, elements, plan->cr);
+  return compress[plan->codec] * weir_compress_prior(plan->codec, workers, elements, plan->cr) +
+         weir_coding_in_hops(plan, shape, elements, compress);
 }
 
 double weir_input_goodput(const weir_decision_input *in) {

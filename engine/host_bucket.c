@@ -118,19 +118,44 @@ static weir_status project(weir_bucket *bucket) {
   return WEIR_OK;
 }
 
+static void tell_kept(weir_bucket *bucket) {
+  const double left = weir_sum_square(bucket->fed, bucket->n);
+  bucket->passage.kept_square = fmax(bucket->passage.moments.sum_square - left, 0);
+}
+
 weir_status weir_host_project_back(weir_bucket *bucket) {
-  const size_t rank = weir_lowrank_rank(bucket);
+  const size_t rank = weir_lowrank_rank(bucket), first = bucket->first_sum;
+  const bool rounded = bucket->error != NULL;
   weir_thin t = {0};
   for (size_t i = 0; i < bucket->layout.tensors; i++) {
     weir_lowrank_tensor(bucket, i, &t);
-    if (t.whole) continue;
     float *const p = bucket->value + t.p, *const q = bucket->value + t.q,
                  *const e = bucket->fed + t.at;
-    weir_powersgd_project_back(e, t.rows, t.columns, p, rank, q);
-    weir_powersgd_expand(p, t.rows, q, t.columns, rank, e, true);
+    if (!t.whole) weir_powersgd_project_back(e, t.rows, t.columns, p, rank, q);
+    if (t.whole && rounded) memcpy(e, bucket->error + t.p, t.n * sizeof *e);
+    if (!t.whole && !rounded) weir_powersgd_expand(p, t.rows, q, t.columns, rank, e, true);
   }
-  const double left = weir_sum_square(bucket->fed, bucket->n);
-  bucket->passage.kept_square = fmax(bucket->passage.moments.sum_square - left, 0);
+  if (rounded)
+    memcpy(bucket->error + bucket->kept, bucket->value + first,
+           (bucket->kept - first) * sizeof *bucket->error);
+  else
+    tell_kept(bucket);
+  return WEIR_OK;
+}
+
+weir_status weir_host_take_off(weir_bucket *bucket) {
+  const size_t first = bucket->first_sum;
+  const float *const lost = bucket->error + first;
+  float *const own = bucket->error + bucket->kept;
+  weir_thin t = {0};
+  for (size_t i = 0; i < bucket->kept - first; i++) own[i] -= lost[i];
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    if (!t.whole)
+      weir_powersgd_expand(bucket->value + t.p, t.rows, own + (t.q - first), t.columns,
+                           weir_lowrank_rank(bucket), bucket->fed + t.at, true);
+  }
+  tell_kept(bucket);
   return WEIR_OK;
 }
 

@@ -4,7 +4,9 @@
  *   for each tensor, P (rank columns of `rows` elements) or the whole tensor; first_sum floats
  *   for each matrix, Q (rank columns of `columns` elements)
  *
- * and e becomes the residual: each rank takes off what its own projection sends. */
+ * and e becomes the residual: each rank takes off what its own projection sends.  Where sums are
+ * rounded, the error buffer has what each lost at the same places, and behind that this rank's Q,
+ * of which only then is known what was sent. */
 #include "engine/lowrank.h"
 
 #include <float.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/schemes.h"
 #include "engine/backend.h"
 
 /* --- walking over a bucket's tensors ---------------------------------------------------------- */
@@ -50,16 +53,27 @@ size_t weir_lowrank_floats(const weir_bucket *bucket, size_t *first_sum) {
 
 /* --- the exchange ----------------------------------------------------------------------------- */
 
-/* An e too large to be projected: P becomes NaN, and no column is finite on any rank, so that all
- * of it stays in the residuals. */
+/* Is e too large to be projected?  All of it stays in the residuals then. */
+static bool too_large(const weir_bucket *bucket) {
+  return !(sqrt(bucket->passage.moments.sum_square) <= WEIR_POWERSGD_LIMIT);
+}
+
+/* On all ranks, where P becomes NaN: no column is finite then.  Messages hold numbers, and this
+ * rank's matrices send zeros. */
 static void spoil(const weir_bucket *bucket) {
   weir_thin t = {0};
-  if (sqrt(bucket->passage.moments.sum_square) <= WEIR_POWERSGD_LIMIT) return;
   for (size_t i = 0; i < bucket->layout.tensors; i++) {
     weir_lowrank_tensor(bucket, i, &t);
     for (size_t k = 0; k < weir_lowrank_rank(bucket) * t.rows && !t.whole; k++)
-      bucket->value[t.p + k] = NAN;
+      bucket->value[t.p + k] = weir_factors_encoded(&bucket->plan) ? 0.0F : NAN;
   }
+}
+
+/* Q of zeros. */
+static void spoil_second(weir_bucket *bucket) {
+  const size_t second = bucket->kept - bucket->first_sum;
+  memset(bucket->value + bucket->first_sum, 0, second * sizeof *bucket->value);
+  memset(bucket->error + bucket->kept, 0, second * sizeof *bucket->error);
 }
 
 /* Between the two sums: the common columns, which ranks make alike wherever their gradients are,
@@ -89,21 +103,42 @@ static bool is_large(const weir_bucket *bucket) {
   return !finite || (double)most * (double)weir_lowrank_rank(bucket) > (double)FLT_MAX / 2;
 }
 
-weir_status weir_exchange_lowrank(weir_bucket *bucket, weir_headers *headers) {
+/* A sum of `count` values at `from`; rounded, what it loses on this rank is at the same place of
+ * bucket->error. */
+static weir_status sum(weir_bucket *bucket, size_t from, size_t count, weir_headers *headers) {
   weir_comm *comm = bucket->engine->config.comm;
+  float *const x = bucket->value + from;
+  float *const lost = bucket->error != NULL ? bucket->error + from : NULL;
+  weir_status status;
+  weir_lap_compress(bucket);
+  if (weir_factors_encoded(&bucket->plan)) {
+    const uint64_t words[3] = {bucket->engine->turn, bucket->number, from};
+    weir_coder coder = weir_factor_coder();
+    coder.context = bucket->context;
+    coder.seed = weir_hash(WEIR_HASH_INIT, words, sizeof words);
+    status = weir_compressed_sra(comm, &coder, x, count, lost, headers);
+  } else {
+    if (lost != NULL) memset(lost, 0, count * sizeof *lost);
+    status = weir_sum_run(&bucket->sum, comm, x, count,
+                          lost != NULL ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, lost, headers);
+  }
+  weir_lap_comm(bucket);
+  return status;
+}
+
+weir_status weir_exchange_lowrank(weir_bucket *bucket, weir_headers *headers) {
+  weir_engine *engine = bucket->engine;
   const size_t first = bucket->first_sum;
-  spoil(bucket);
-  weir_lap_compress(bucket);
-  weir_status status =
-      weir_sum_run(&bucket->sum, comm, bucket->value, first, WEIR_VALUE_FP32, NULL, NULL);
-  weir_lap_comm(bucket);
+  const bool large = too_large(bucket);
+  if (large) spoil(bucket);
+  weir_status status = sum(bucket, 0, first, NULL);
   if (status == WEIR_OK) status = project_back(bucket);
-  weir_lap_compress(bucket);
   if (status != WEIR_OK) return status;
-  status = weir_sum_run(&bucket->sum, comm, bucket->value + first, bucket->kept - first,
-                        WEIR_VALUE_FP32, NULL, headers);
-  weir_lap_comm(bucket);
+  if (large && weir_factors_encoded(&bucket->plan)) spoil_second(bucket);
+  status = sum(bucket, first, bucket->kept - first, headers);
   if (status != WEIR_OK) return status;
+  if (bucket->error != NULL) status = engine->backend->take_off(bucket);
+  if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
   bucket->overflow = is_large(bucket);
   bucket->settled = true;
   weir_lap_compress(bucket);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/schemes.h"
 #include "collectives/collective.h"
 #include "collectives/compressed.h"
 #include "collectives/path.h"
@@ -22,6 +23,8 @@ weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, wei
   weir_bucket_room room = {0};
   if (scheme == WEIR_SCHEME_LOW_RANK) {
     room.values = kept;
+    if (weir_sums_rounded(plan)) /* and a rank's own Q, where there is any */
+      room.errors = kept == n ? kept : 2 * kept;
   } else if (scheme == WEIR_SCHEME_PATH) {
     const weir_path_room path = weir_path_room_of(plan, shape, n);
     room.indices = room.values = room.errors = path.kept;
@@ -165,7 +168,8 @@ static uint32_t scheme_of(const weir_plan *plan, const weir_memory_form *form, s
                           size_t kept) {
   const bool levels =
       form->hosts > 1 && form->hosts < form->ranks && form->ranks % form->hosts == 0;
-  if (plan->scheme == WEIR_SCHEME_LOW_RANK && kept == n) return WEIR_SCHEME_DENSE;
+  if (plan->scheme == WEIR_SCHEME_LOW_RANK && kept == n && !weir_factors_encoded(plan))
+    return WEIR_SCHEME_DENSE;
   return plan->scheme == WEIR_SCHEME_HITOPK && !levels ? WEIR_SCHEME_GATHER : plan->scheme;
 }
 

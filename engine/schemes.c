@@ -46,16 +46,17 @@ static weir_status check_path(const weir_bucket *bucket) {
 
 /* Said by all ranks of a group in which some rank has a device. */
 static weir_status check_device(const weir_bucket *bucket) {
-  if (!bucket->engine->config.devices || bucket->codec->device) return WEIR_OK;
-  return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run on a device yet",
-                   bucket->codec->name);
+  if (!bucket->engine->config.devices || weir_plan_on_device(&bucket->plan)) return WEIR_OK;
+  return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run %son a device yet",
+                   bucket->codec->name, bucket->codec->device ? "with rounded sums " : "");
 }
 
-/* Low rank without a matrix is a dense sum; and where nothing is summed inside of machines first,
- * each rank's selection travels as it is. */
+/* Low rank without a matrix is a dense sum, where it is no sum of messages; and where nothing is
+ * summed inside of machines first, each rank's selection travels as it is. */
 static uint32_t scheme_of(const weir_bucket *bucket) {
   const uint32_t scheme = bucket->plan.scheme;
-  if (scheme == WEIR_SCHEME_LOW_RANK && bucket->kept == bucket->n) return WEIR_SCHEME_DENSE;
+  if (scheme == WEIR_SCHEME_LOW_RANK && bucket->kept == bucket->n)
+    return weir_factors_encoded(&bucket->plan) ? scheme : WEIR_SCHEME_DENSE;
   return scheme == WEIR_SCHEME_HITOPK && !weir_comm_levelled(bucket->engine->config.comm)
              ? WEIR_SCHEME_GATHER
              : scheme;
@@ -77,7 +78,7 @@ weir_status weir_scheme_find(weir_bucket *bucket) {
     return WEIR_E_UNSUPPORTED;
   if (plan.scheme == WEIR_SCHEME_HITOPK) return check_hitopk(bucket);
   if (plan.scheme == WEIR_SCHEME_PATH) return check_path(bucket);
-  if (plan.scheme == WEIR_SCHEME_GATHER) return WEIR_OK;
+  if (plan.scheme == WEIR_SCHEME_GATHER || weir_factors_encoded(&plan)) return WEIR_OK;
   if (plan.scheme != WEIR_SCHEME_COMPRESSED) return find_sum(bucket, &plan);
   bucket->compressed = weir_compressed_of(&plan);
   return bucket->compressed != NULL ? WEIR_OK

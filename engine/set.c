@@ -147,7 +147,7 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
                 bucket->scheme == WEIR_SCHEME_HITOPK || bucket->scheme == WEIR_SCHEME_PATH;
   bucket->leaves = !bucket->whole || (bucket->codec->rounds && !engine->config.without_feedback);
   weir_plan charged = bucket->plan;
-  if (bucket->scheme == WEIR_SCHEME_GATHER) charged.scheme = WEIR_SCHEME_GATHER;
+  charged.scheme = bucket->scheme;
   bucket->terms = weir_cost_plan_between(&charged, shape, bucket->n, bucket->kept);
   bucket->due = weir_cost_gathered(&charged, bucket->n, bucket->kept);
   return WEIR_OK;

@@ -81,6 +81,9 @@ typedef enum weir_decoding {
 /* Of values that are summed: sums of halves would overflow, and an all-reduce takes bf16. */
 #define WEIR_WIRES_SUMMED (WEIR_WIRES_ALL & ~WEIR_WITH(WEIR_WIRE_AUTO_FP16))
 
+/* Of thin matrices: as they are, or in bf16. */
+#define WEIR_WIRES_FACTORS (WEIR_WITH(WEIR_WIRE_PAPER) | WEIR_WITH(WEIR_WIRE_AUTO_BF16))
+
 /* fixed + per_element * elements + messages decoded here * (per_decoded * elements + per_kept *
  * kept), in s. */
 typedef struct weir_codec_prior {
@@ -104,7 +107,7 @@ typedef struct weir_codec {
   const char *description; /* one line with the source */
   uint32_t schemes;        /* that it goes with, by weir_scheme_id */
   uint32_t usual;      /* of these, the ones whose costs are told of it where no codec is named */
-  uint32_t wires;      /* formats of its lists, by weir_wire_format; none: it takes none */
+  uint32_t wires;      /* of its lists or factors, by weir_wire_format; none: it takes none */
   bool dense;          /* sends every element by all-reduce; select and encode are NULL */
   bool rounds;         /* dense, as bfloat16: what that loses is the residual */
   bool low_rank;       /* its parts are in kernels/powersgd.h; select and encode are NULL */
@@ -173,6 +176,8 @@ void weir_qsgd_mean_errors(const float *x, size_t n, uint32_t bucket,
                            double error2[WEIR_QSGD_WIDTHS]);
 /* Do values of such a sum travel rounded, so that ranks keep what that loses? */
 bool weir_sums_rounded(const weir_plan *plan);
+/* Have devices the operations of a plan's codec?  Low rank in bf16 has none yet. */
+bool weir_plan_on_device(const weir_plan *plan);
 /* The codec whose row says that it is the usual one of a scheme. */
 const weir_codec *weir_codec_usual(uint32_t scheme);
 

@@ -45,8 +45,14 @@ static void list_names(const char *(*name)(uint32_t), uint32_t count, uint32_t s
 static const char *scheme_name(uint32_t scheme) { return weir_schemes[scheme].name; }
 
 bool weir_sums_rounded(const weir_plan *plan) {
-  return weir_codecs[plan->codec]->rounds ||
-         (plan->scheme == WEIR_SCHEME_SHARED && plan->wire >= WEIR_WIRE_AUTO_BF16);
+  return weir_codecs[plan->codec]->rounds || weir_factors_encoded(plan) ||
+         ((plan->scheme == WEIR_SCHEME_SHARED || plan->scheme == WEIR_SCHEME_LOW_RANK) &&
+          plan->wire >= WEIR_WIRE_AUTO_BF16);
+}
+
+bool weir_plan_on_device(const weir_plan *plan) {
+  return weir_codecs[plan->codec]->device &&
+         !(plan->scheme == WEIR_SCHEME_LOW_RANK && weir_sums_rounded(plan));
 }
 
 static weir_status check_scheme(const weir_codec *codec, const weir_plan *plan) {
@@ -70,6 +76,9 @@ static weir_status check_wire(const weir_codec *codec, const weir_plan *plan) {
   char expected[WEIR_PLAN_TEXT_MAX];
   if (codec->wires == 0 && plan->wire != WEIR_WIRE_PAPER)
     return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec->name);
+  if (weir_factors_encoded(plan) && plan->wire != WEIR_WIRE_PAPER)
+    return weir_fail(WEIR_E_INVALID,
+                     "codec %s by sra takes no wire format: floats of 8 bits travel", codec->name);
   if (codec->wires == 0 || codec->wires >> plan->wire & 1) return WEIR_OK;
   list_names(weir_wire_name, WEIR_WIRE_COUNT, codec->wires, expected, sizeof expected);
   return weir_fail(WEIR_E_INVALID, "codec %s takes %s, not %s", codec->name, expected,

@@ -27,6 +27,10 @@ const weir_compressed_row *weir_compressed_find(const char *name) {
   return NULL;
 }
 
+weir_coder weir_factor_coder(void) {
+  return (weir_coder){.codec = weir_codec_find(WEIR_CODEC_MINIFLOAT), .cr = 0.25};
+}
+
 const weir_compressed_row *weir_compressed_of(const weir_plan *plan) {
   const char *name = weir_algorithm_name(plan->algorithm);
   if (name == NULL || plan->scheme != WEIR_SCHEME_COMPRESSED) return NULL;

@@ -110,8 +110,8 @@ typedef enum weir_algorithm_id {
 typedef enum weir_wire_format {
   WEIR_WIRE_PAPER = 0,     /* "u32-fp32":  8 bytes an element, as in the papers */
   WEIR_WIRE_AUTO_FP32 = 1, /* "auto-fp32": cheapest index encoding, fp32 values */
-  WEIR_WIRE_AUTO_BF16 = 2, /* "auto-bf16": cheapest index encoding, bf16 values; rounding goes to
-                              the residual */
+  WEIR_WIRE_AUTO_BF16 = 2, /* "auto-bf16": cheapest index encoding, bf16 values, low rank's
+                              factors too; rounding goes to the residual */
   WEIR_WIRE_AUTO_FP16 = 3, /* "auto-fp16": cheapest index encoding, IEEE half precision values;
                               rounding goes to the residual; with ag only */
   WEIR_WIRE_COUNT = 4
@@ -183,7 +183,8 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
  *   and art-native-tree with fp32 values
  * - encoders: ag and compressed-*, no wire format; cr is exactly bits an element / 32; qsgd, and it
  *   alone, in buckets of 64 to 8192 elements, a power of two
- * - low rank: dense-* and native*, no wire format; cr is rank / 64, rank 1..64
+ * - low rank: dense-*, with auto-bf16 in half the bytes, native* in fp32, and dense-sra, whose
+ *   sums travel as messages of minifloat's 8 bits; cr is rank / 64, rank 1..64
  * - path=: without c none, with it encoders, and selections that do not tell tensors apart
  *
  * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more

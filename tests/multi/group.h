@@ -174,7 +174,8 @@ static const char *const group_arms[] = {
     "topk:%g:path=rs.c.ag.ag.d", "qsgd:0.125:path=c.a2a.d.c.g.d.b.ag", "none:1:path=r.ar.b",
     "mstopk:%g:path=c.a2a.a2a.ag.ag.d:auto-bf16", "onebit:0.03125:path=r.c.g.d.c.b.d.c.b.d",
     /* Low rank: the number is the rank. */
-    "powersgd:1:dense-ring", "powersgd:3:dense-tree",
+    "powersgd:1:dense-ring", "powersgd:3:dense-tree", "powersgd:2:dense-halving:auto-bf16",
+    "powersgd:1:dense-hier-tree:auto-bf16", "powersgd:3:dense-sra",
     /* Again encoders. */
     "nonzero:0.125:ag", "nonzero:0.25:ag", "nonzero-bf16:0.5:ag", "minifloat:0.25:ag",
     "minifloat:0.15625:sra", "minifloat:0.1875:hier-sra"};

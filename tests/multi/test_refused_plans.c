@@ -11,6 +11,7 @@ typedef struct request {
   const char *plan;     /* refused */
   const char *machines; /* a letter a rank; NULL: each has its own */
   const char *why;      /* part of the message */
+  bool devices;         /* some rank's gradients are on one */
 } request;
 
 /* Rank 0 asks for the plan after the first step. */
@@ -33,6 +34,7 @@ static void body(member *m) {
   weir_engine_config config = {.comm = m->comm,
                                .layout = {1, offset},
                                .first_plan = planned(q->plan),
+                               .devices = q->devices,
                                .hooks = {.user = q, .propose = propose}};
   weir_engine *engine = NULL;
   if (q->machines != NULL &&
@@ -63,10 +65,12 @@ static void check(int ranks, request q) { group_well(ranks, body, &q, q.plan); }
 
 /* Threads have no library with an all-reduce below them. */
 Test(refused_plans, native_without_a_library) {
-  check(3, (request){"none:1:native", NULL,
-                     "collective native needs transport shm, mpi, shm+mpi, nccl or shm+nccl"});
-  check(1, (request){"powersgd:1:native", NULL,
-                     "collective native needs transport shm, mpi, shm+mpi, nccl or shm+nccl"});
+  check(3,
+        (request){"none:1:native", NULL,
+                  "collective native needs transport shm, mpi, shm+mpi, nccl or shm+nccl", false});
+  check(1,
+        (request){"powersgd:1:native", NULL,
+                  "collective native needs transport shm, mpi, shm+mpi, nccl or shm+nccl", false});
 }
 
 Test(refused_plans, nccls_algorithms_elsewhere) {
@@ -74,11 +78,20 @@ Test(refused_plans, nccls_algorithms_elsewhere) {
       "collective native-ring needs transport nccl, with "
       "NCCL_TUNER_PLUGIN=.../libweir-nccl-tuner.so and no NCCL_ALGO in every rank's environment: "
       "inproc cannot be told by which algorithm to sum";
-  check(3, (request){"none:1:native-ring", NULL, why});
+  check(3, (request){"none:1:native-ring", NULL, why, false});
   check(2, (request){"randomk:0.1:art-native-tree", NULL,
-                     "collective native-tree needs transport nccl"});
+                     "collective native-tree needs transport nccl", false});
 }
 
 Test(refused_plans, hitopk_on_one_machine) {
-  check(3, (request){"topk:0.1:hitopk", "aaa", "all 3 ranks are on one"});
+  check(3, (request){"topk:0.1:hitopk", "aaa", "all 3 ranks are on one", false});
+}
+
+/* Said by all ranks, of which these have none. */
+Test(refused_plans, what_devices_have_no_operations_for) {
+  check(3, (request){"minifloat:0.25:sra", NULL, "codec minifloat does not run on a device", true});
+  check(2, (request){"powersgd:4:dense-tree:auto-bf16", NULL,
+                     "codec powersgd does not run with rounded sums on a device", true});
+  check(2, (request){"powersgd:4:dense-sra", NULL,
+                     "codec powersgd does not run with rounded sums on a device", true});
 }

@@ -125,6 +125,19 @@ Test(cost, low_rank_by_hand) {
   cr_assert(near(b.alpha_terms, 8) && near(b.byte_terms, 16000));
 }
 
+/* In bf16 half of that.  By SRA two sums of 512 values, each scattered straight to everybody and
+ * gathered so, in 2 rounds: a share of 128 values is a header of 16 bytes, one scale of 4 and a
+ * byte for each (kernels/minifloat.c), which 3 others get of a rank, twice. */
+Test(cost, rounded_low_rank_by_hand) {
+  const weir_plan ring = planned("powersgd:4:dense-ring:auto-bf16"),
+                  sra = planned("powersgd:4:dense-sra");
+  const weir_cost_terms a = weir_cost_plan(&ring, 4, 90000, 1000);
+  const weir_cost_terms b = weir_cost_plan(&sra, 4, 90000, 1024);
+  cr_assert(near(a.alpha_terms, 12) && near(a.byte_terms, 3000));
+  cr_assert(near(b.alpha_terms, 4) && near(b.byte_terms, 2.0 * 6 * (16 + 4 + 128)), "%g, %g",
+            b.alpha_terms, b.byte_terms);
+}
+
 /* 8 workers, 1000 elements of fp32: halving 2 log2 8 = 6 hops, 2 * 7/8 * 4000 bytes; the 2 x 4
  * torus 2 * (1 + 3) = 8 hops and the same bytes; the star 2 hops, 2 * 7 * 4000.  With randomk 100
  * values take the place of the 1000. */
