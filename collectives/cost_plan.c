@@ -46,10 +46,10 @@ static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[
   weir_sum sum;
   int count = 0;
   if (plan->scheme >= WEIR_SCHEME_COUNT || !weir_sum_of(plan, &sum)) return 0;
-  if (plan->scheme == WEIR_SCHEME_LOW_RANK) { /* two sums of `kept` values in all */
+  if (plan->scheme == WEIR_SCHEME_LOW_RANK && kept < elements) { /* two sums of `kept` values */
     out[count++] = sum_part(&sum, 0.5 * width * (double)kept);
     out[count++] = out[0];
-  } else if (plan->scheme == WEIR_SCHEME_DENSE) {
+  } else if (plan->scheme == WEIR_SCHEME_DENSE || plan->scheme == WEIR_SCHEME_LOW_RANK) {
     out[count++] =
         sum_part(&sum, (weir_codecs[plan->codec]->rounds ? 2.0 : 4.0) * (double)elements);
   } else {
