@@ -156,6 +156,7 @@ static bool fastest(const weir_decision_input *in, size_t method, weir_candidate
     const weir_arm *arm = weir_arm_at(a);
     weir_candidate c;
     if (arm->method != method || !weir_arm_runs(in, a)) continue;
+    if (weir_plan_sparse(&arm->plan) && !weir_sparse_known(in)) continue;
     weir_evaluate(in, &arm->plan, &c);
     if (found && weir_step_seconds(in, &c) >= weir_step_seconds(in, best)) continue;
     *best = c;
