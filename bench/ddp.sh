@@ -24,7 +24,8 @@ usage() {
 out=$1
 shift
 read -ra methods <<<"${METHODS:-fp32 fp16 bf16 powersgd:1:2 powersgd:1:10 powersgd:4:2 powersgd:4:10 local:4:20 \
-  weir weir:fixed:none:1:dense-ring weir:fixed:bf16:1:dense-halving weir:fixed:qsgd:0.125:sra weir:fixed:powersgd:4:dense-ring}"
+  weir weir:fixed:none:1:dense-ring weir:fixed:bf16:1:dense-halving weir:fixed:qsgd:0.125:sra weir:fixed:powersgd:4:dense-ring \
+  weir:fixed:powersgd:4:dense-sra}"
 
 cells=()
 if [[ ${1:-} == --cell ]]; then
