@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "controller/loop.h"
 
-static const double worth = 1.15; /* an arm must be predicted to be so many times as fast */
+static const double worth = 1.1; /* an arm must be predicted to be so many times as fast */
 /* What was shown is known for as long as two rounds, or for a share of the steps until then
  * (weir_round_form), or until the budget pays for another round: then it has to be shown again. */
 static const uint64_t again_rounds = 2;
