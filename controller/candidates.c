@@ -198,9 +198,11 @@ double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64
   double first = 0.0;
   if (plan->scheme == WEIR_SCHEME_PATH)
     return path_coding(plan, shape, elements, compress, &first) - first;
-  if (weir_factors_encoded(plan))
-    return compress[WEIR_CODEC_MINIFLOAT] *
-           weir_compress_prior(WEIR_CODEC_MINIFLOAT, 2, weir_cost_kept(plan, elements), 0.25);
+  if (weir_factors_encoded(plan)) {
+    const weir_coder coder = weir_factor_coder();
+    return compress[coder.codec->id] *
+           weir_compress_prior(coder.codec->id, 2, weir_cost_kept(plan, elements), coder.cr);
+  }
   return sums_messages(plan)
              ? compress[plan->codec] * weir_compress_prior(plan->codec, 2, elements, plan->cr)
              : 0.0;
