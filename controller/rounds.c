@@ -25,13 +25,14 @@ static const uint64_t follow_steps = 32;
 /* What a training ends with must not be missing what a method still holds back, or rounds by: the
  * last steps, and a share of all, are a safe plan's. */
 static const uint64_t last_least = 48, last_share = 20;
-/* Where it is not known which steps are the last, a method may be behind by so much of the loss. */
+/* Where it is not known which steps are the last, or an optimizer promises nothing of what is owed,
+ * a method may be behind by so much of the loss. */
 static const double most_debt = 0.01;
 /* Where its length is not known, a training is taken to be no shorter than this: else a method that
  * is fast enough to pay for its trial within a few steps would wait until a training is half
  * over. */
 static const uint64_t shortest = 1000;
-/* And where it is known, by so much: what is further behind has left the way. */
+/* And else by so much: what is further behind has left the way. */
 static const double most_debt_ever = 0.25;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
                       settled_flat = 256, settled_unseen = 500;
@@ -337,10 +338,12 @@ static void keep_account(weir_loop *loop, const weir_observation *seen, bool far
 }
 
 /* Where nobody knows how long the training is, it may end with what a method still holds back; and
- * where it is known, what is far behind after one round may not come back in the last steps.  What
- * leaps away at once is not followed any further. */
+ * where it is known, what is far behind after one round may not come back in the last steps.  Under
+ * other rules than SGD nothing says that it comes back at all, and a method that fell far behind at
+ * first seems to make more than all of the progress while it makes up for some of it.  What leaps
+ * away at once is not followed any further. */
 static bool too_far_behind(const weir_rounds *r, const double *arm, const double *reference) {
-  const double most = r->steps == 0 ? most_debt : most_debt_ever;
+  const double most = r->steps == 0 || !form_of(r)->by_debt ? most_debt : most_debt_ever;
   return weir_round_debt(arm, reference, form_of(r)->steps) > most * fabs(r->slope.level) ||
          weir_round_leaps(arm, reference, &r->slope);
 }
