@@ -6,10 +6,12 @@
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
+fetching=
 case "${1:-}" in
   "")
     scripts/setup.sh || exit 1
-    scripts/setup-pytorch.sh >/dev/null # without it the Python package's tests skip themselves
+    scripts/setup-pytorch.sh >/dev/null & # beside the first build; without it the Python package's tests skip themselves
+    fetching=$!
     presets=(release asan ubsan tsan)
     ;;
   --fast) presets=(fast) ;;
@@ -42,7 +44,7 @@ await_build() {
   while [[ ! -s build-$1.built ]] && kill -0 "$builder" 2>/dev/null; do sleep 1; done
   return "$(cat "build-$1.built" || echo 1)"
 }
-trap '[[ -z $builder ]] || kill -- "-$builder" 2>/dev/null' EXIT
+trap '[[ -z $builder ]] || kill -- "-$builder" 2>/dev/null; [[ -z $fetching ]] || kill "$fetching" 2>/dev/null' EXIT
 
 # All tests of a preset; a few that fail beside others are run again alone, where nobody takes the
 # processor from ranks that must answer within a second.  What fails alone, too, has failed.
@@ -63,10 +65,12 @@ run_tests() {
 SECONDS=0
 slots=$((4 * $(nproc))) # of which a test takes as many as tests/CMakeLists.txt says
 failed=()
-scripts/format.sh --check || failed+=(format)
 echo "== ${presets[0]}"
 build "${presets[0]}"
 good=$?
+[[ -z $fetching ]] || wait "$fetching"
+fetching=
+scripts/format.sh --check || failed+=(format) # of Python by what was fetched
 # `uml_exec` exits with 77 where it cannot run anything.
 if [[ ${presets[*]} == *ubsan* && $good == 0 ]]; then
   code=0
