@@ -172,7 +172,7 @@ typedef struct weir_decision {
   double predicted_s;    /* a whole step of it */
   bool switched;
   size_t buckets; /* of what will run; 0: the gradient as a whole */
-  char why[352];
+  char why[384];
 } weir_decision;
 
 /* Deterministic in *input.  WEIR_E_INVALID when the input is out of range (says which field). */

@@ -337,6 +337,11 @@ static void keep_account(weir_loop *loop, const weir_observation *seen, bool far
   }
 }
 
+/* What a method is behind by at the end of a round, as a share of the loss. */
+static double share_behind(const weir_rounds *r, const double *arm, const double *reference) {
+  return weir_round_debt(arm, reference, form_of(r)->steps) / fabs(r->slope.level);
+}
+
 /* Where nobody knows how long the training is, it may end with what a method still holds back; and
  * where it is known, what is far behind after one round may not come back in the last steps.  Under
  * other rules than SGD nothing says that it comes back at all, and a method that fell far behind at
@@ -344,8 +349,7 @@ static void keep_account(weir_loop *loop, const weir_observation *seen, bool far
  * away at once is not followed any further. */
 static bool too_far_behind(const weir_rounds *r, const double *arm, const double *reference) {
   const double most = r->steps == 0 || !form_of(r)->by_debt ? most_debt : most_debt_ever;
-  return weir_round_debt(arm, reference, form_of(r)->steps) > most * fabs(r->slope.level) ||
-         weir_round_leaps(arm, reference, &r->slope);
+  return share_behind(r, arm, reference) > most || weir_round_leaps(arm, reference, &r->slope);
 }
 
 /* From now on the loss is held against where it is, and against what is owed yet from there. */
@@ -357,7 +361,7 @@ static void follow_from(weir_rounds *r, uint64_t step, double owed) {
 
 static void tell(weir_rounds *r, bool far_behind) {
   const weir_judgement *j = &r->judgement;
-  char plan[WEIR_PLAN_TEXT_MAX], shown[64];
+  char plan[WEIR_PLAN_TEXT_MAX], shown[64], behind[80];
   weir_plan_format(&r->judged_plan, plan);
   if (form_of(r)->by_debt)
     (void)snprintf(shown, sizeof shown, "is %.1f %% of the loss behind (%.1f to %.1f",
@@ -365,14 +369,16 @@ static void tell(weir_rounds *r, bool far_behind) {
   else
     (void)snprintf(shown, sizeof shown, "makes %.2f of the progress (%.2f to %.2f", j->mean, j->low,
                    j->high);
+  (void)snprintf(behind, sizeof behind, "too far behind, by %.1f %% of the loss%s",
+                 100 * share_behind(r, r->tried_loss, r->kept_loss),
+                 r->steps == 0 ? ", as nobody knows when the training ends" : "");
   (void)snprintf(r->what, sizeof r->what, "%s %s, %zu samples): %s", plan, shown, r->samples.count,
                  j->verdict == WEIR_VERDICT_FALLS ? "it does not hold the loss"
                  : far_behind && weir_round_leaps(r->tried_loss, r->kept_loss, &r->slope)
                      ? "it leaves the way of the other at once"
                  : j->verdict == WEIR_VERDICT_MORE ? "not sure yet"
-                 : !far_behind                     ? "it holds the loss"
-                 : r->steps == 0 ? "too far behind, as nobody knows when the training ends"
-                                 : "too far behind");
+                 : far_behind                      ? behind
+                                                   : "it holds the loss");
 }
 
 static weir_status judge(weir_loop *loop, const weir_observation *seen) {

@@ -62,7 +62,7 @@ typedef struct weir_rounds {
   weir_slope slope;
   weir_judgement judgement;
   weir_evidence samples;
-  char what[240];
+  char what[272];
 } weir_rounds;
 
 /* Steps that a trainer must be able to take back for a round. */
