@@ -19,6 +19,7 @@ const weir_round_form weir_round_adaptive = {.steps = WEIR_ROUND_STEPS,
                                              .losses = 64,
                                              .hold = 0.85,
                                              .fall = 0.95,
+                                             .beyond = 1.0,
                                              .scatter = 0.15,
                                              .known = 0.25,
                                              .rounding = {.progress = 0.95, .error = 0.15},
@@ -28,12 +29,13 @@ const weir_round_form weir_round_adaptive = {.steps = WEIR_ROUND_STEPS,
                                              .doubt = 0.7,
                                              .holds = 0.6,
                                              .holds_lagging = 0.4};
-#define UNDER_SGD(of_steps, of_losses)                                                        \
-  {                                                                                           \
-    .steps = of_steps, .losses = of_losses, .by_debt = true, .hold = 0.965, .fall = 0.985,    \
-    .scatter = 0.05, .known = 16.0, .rounding = {.progress = 1.0, .error = 0.05},             \
-    .lagging = {.progress = 0.95, .error = 0.1}, .asked = 12.0, .failed = 0.0, .doubt = 0.25, \
-    .holds = 0.9, .holds_lagging = 0.9, .holds_debt = 15.0                                    \
+#define UNDER_SGD(of_steps, of_losses)                                                         \
+  {                                                                                            \
+    .steps = of_steps, .losses = of_losses, .by_debt = true, .hold = 0.965, .fall = 0.985,     \
+    .beyond = INFINITY, .scatter = 0.05, .known = 16.0,                                        \
+    .rounding = {.progress = 1.0, .error = 0.05}, .lagging = {.progress = 0.95, .error = 0.1}, \
+    .asked = 12.0, .failed = 0.0, .doubt = 0.25, .holds = 0.9, .holds_lagging = 0.9,           \
+    .holds_debt = 15.0                                                                         \
   }
 const weir_round_form weir_round_sgd = UNDER_SGD(36, 32);
 const weir_round_form weir_round_sgd_long = UNDER_SGD(WEIR_ROUND_STEPS, 64);
@@ -79,6 +81,37 @@ weir_slope weir_loss_slope(const double *loss, size_t count) {
 
 bool weir_slope_clear(const weir_slope *slope) {
   return slope->per_step > weir_progress_method.clear * slope->error;
+}
+
+void weir_course_add(weir_course *course, double loss) {
+  if (course->each == 0) course->each = 1;
+  course->sum += loss;
+  if (++course->begun < course->each) return;
+  course->mean[course->blocks++] = course->sum / (double)course->each;
+  course->begun = 0;
+  course->sum = 0.0;
+  if (course->blocks < WEIR_COURSE_BLOCKS) return;
+  course->each *= 2;
+  course->blocks /= 2;
+  for (size_t i = 0; i < course->blocks; i++)
+    course->mean[i] = 0.5 * (course->mean[2 * i] + course->mean[2 * i + 1]);
+}
+
+uint64_t weir_course_steps(const weir_course *course) {
+  return course->blocks * course->each + course->begun;
+}
+
+weir_slope weir_course_slope(const weir_course *course, uint64_t steps) {
+  const double each = (double)course->each;
+  const uint64_t whole = course->each > 0 ? steps / course->each : 0;
+  const size_t count = whole < course->blocks ? (size_t)whole : course->blocks;
+  weir_slope line = weir_loss_slope(course->mean + course->blocks - count, count);
+  if (count < 3) return line;
+  line.per_step /= each;
+  line.error /= each;
+  line.level -= line.per_step * (0.5 * (each - 1.0) + (double)course->begun);
+  line.scatter *= sqrt(each);
+  return line;
 }
 
 static void push(weir_evidence *evidence, double sample) {
@@ -164,7 +197,10 @@ weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_rou
   j.mean = (believed * before->progress + seen * mean) / (believed + seen);
   j.low = j.mean - error;
   j.high = j.mean + error;
-  if (j.high < form->fall)
+  /* Coarser gradients teach no more than fine ones.  But an optimizer that divides by what
+   * gradients were like takes smaller steps as these become noisier, and as at the end of a
+   * training the loss falls at once, until larger steps come back. */
+  if (j.high < form->fall || j.low > form->beyond)
     j.verdict = WEIR_VERDICT_FALLS;
   else if (j.low > form->hold && sqrt(variance) <= method->most_error)
     j.verdict = WEIR_VERDICT_HOLDS;

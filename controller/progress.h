@@ -52,7 +52,8 @@ typedef struct weir_round_form {
   size_t losses;                 /* that must be known before the first round */
   bool by_debt;                  /* samples are 1 less d as a share of the loss; else p */
   double hold;                   /* an arm is taken when its mean is above this by one error, */
-  double fall;                   /* and given up when it is below this by one error */
+  double fall;                   /* and given up when it is below this by one error, */
+  double beyond;                 /* or above this: that is not progress */
   double scatter;                /* of samples, as expected */
   double known;                  /* what was shown at a step is known for so many times it */
   weir_belief rounding, lagging; /* arms that send all, rounded, and that hold much back */
@@ -84,6 +85,22 @@ typedef struct weir_slope {
 weir_slope weir_loss_slope(const double *loss, size_t count);
 /* Is it falling fast enough for a trial to tell something? */
 bool weir_slope_clear(const weir_slope *slope);
+
+/* The course of a loss over any number of steps: means of blocks, which become twice as long
+ * whenever there are as many as there is room for.  Begun as zeros. */
+enum { WEIR_COURSE_BLOCKS = 128 };
+typedef struct weir_course {
+  uint64_t each;  /* steps of a block: a power of 2; 0 before the first step */
+  size_t blocks;  /* that are whole */
+  uint64_t begun; /* steps behind them, and */
+  double sum;     /* their losses' */
+  double mean[WEIR_COURSE_BLOCKS];
+} weir_course;
+void weir_course_add(weir_course *course, double loss);
+uint64_t weir_course_steps(const weir_course *course);
+/* Through the newest so many steps, in whole blocks; level and per_step as of single steps, scatter
+ * as of such whose errors have nothing to do with each other. */
+weir_slope weir_course_slope(const weir_course *course, uint64_t steps);
 
 typedef struct weir_evidence {
   size_t count;

@@ -63,6 +63,7 @@ static void take_in(weir_loop *loop, const weir_observation *seen) {
   if (seen->trial) return;
   if (!known(seen)) {
     r->losses = 0;
+    r->course = (weir_course){0};
     if (++r->silent == silence && r->told == 0 && loop->risk == WEIR_RISK_MEASURED)
       say(loop,
           "no loss is reported (weir_report_loss), so only plans that are known to keep the loss "
@@ -71,6 +72,7 @@ static void take_in(weir_loop *loop, const weir_observation *seen) {
   }
   if (r->told < first_losses) r->begun += seen->loss / (double)first_losses;
   r->told++;
+  weir_course_add(&r->course, seen->loss);
   if (r->losses == WEIR_LOSSES)
     memmove(r->loss, r->loss + 1, (WEIR_LOSSES - 1) * sizeof *r->loss);
   else
@@ -89,15 +91,15 @@ static bool falls_over(const weir_rounds *r, size_t from_end, size_t count) {
   return weir_slope_clear(&slope);
 }
 
-/* Over the later half of the training, and no more than the newest losses: it was steeper
- * before. */
-static size_t later_half(const weir_rounds *r) {
-  return r->told / 2 < r->losses ? (size_t)(r->told / 2) : r->losses;
+/* The loss is followed over the later half of the training: it was steeper before, and over a
+ * shorter time batches make it look steeper now and then than it is, and methods alike. */
+static uint64_t later_half(const weir_rounds *r) {
+  const uint64_t steps = weir_course_steps(&r->course);
+  return r->told / 2 < steps ? r->told / 2 : steps;
 }
 
 static weir_slope slope_now(const weir_rounds *r) {
-  const size_t half = later_half(r);
-  return weir_loss_slope(r->loss + r->losses - half, half);
+  return weir_course_slope(&r->course, later_half(r));
 }
 
 /* A model may first have to leave a plateau, and rounding to 8 or 4 bits keeps it there for long
@@ -373,7 +375,9 @@ static void tell(weir_rounds *r, bool far_behind) {
                  100 * share_behind(r, r->tried_loss, r->kept_loss),
                  r->steps == 0 ? ", as nobody knows when the training ends" : "");
   (void)snprintf(r->what, sizeof r->what, "%s %s, %zu samples): %s", plan, shown, r->samples.count,
-                 j->verdict == WEIR_VERDICT_FALLS ? "it does not hold the loss"
+                 j->low > form_of(r)->beyond
+                     ? "more than there is to make, as when an optimizer takes smaller steps"
+                 : j->verdict == WEIR_VERDICT_FALLS ? "it does not hold the loss"
                  : far_behind && weir_round_leaps(r->tried_loss, r->kept_loss, &r->slope)
                      ? "it leaves the way of the other at once"
                  : j->verdict == WEIR_VERDICT_MORE ? "not sure yet"

@@ -42,6 +42,7 @@ typedef struct weir_rounds {
   /* Losses of steps that count, one after the other; begun anew when a step's is missing. */
   double loss[WEIR_LOSSES];
   size_t losses;
+  weir_course course;    /* of all of these */
   double begun;          /* mean of the first ones */
   uint64_t told, silent; /* steps whose loss was reported, and steps without */
   bool settled;          /* 4 bits may be chosen */

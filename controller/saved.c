@@ -248,10 +248,20 @@ static void slope(weir_saved *s, weir_slope *x) {
   real(s, &x->scatter, 0, most);
 }
 
+static void course(weir_saved *s, weir_course *c) {
+  whole(s, &c->each, most_steps / WEIR_COURSE_BLOCKS);
+  size(s, &c->blocks, WEIR_COURSE_BLOCKS - 1);
+  whole(s, &c->begun, most_steps);
+  real(s, &c->sum, -most, most);
+  reals(s, c->mean, c->blocks, -most, most);
+  if (c->each == 0 ? c->blocks > 0 || c->begun > 0 : c->begun >= c->each) s->bad = true;
+}
+
 /* Of policy weir: what trials have shown and taken, and how the loss goes; not the round itself. */
 static void rounds(weir_saved *s, weir_rounds *r) {
   reals(s, r->loss, WEIR_LOSSES, -most, most);
   size(s, &r->losses, WEIR_LOSSES);
+  course(s, &r->course);
   real(s, &r->begun, -most, most);
   whole(s, &r->told, most_steps);
   whole(s, &r->silent, most_steps);

@@ -74,9 +74,12 @@ static char *tried(const weir_report_decision *d) {
       t->samples, t->progress);
   if (!isnan(t->low) && !isnan(t->high))
     g_string_append_printf(text, " (between %.2f and %.2f)", t->low, t->high);
-  g_string_append(text, !strcmp(t->verdict, "holds")   ? ", so it holds the loss."
-                        : !strcmp(t->verdict, "falls") ? ", so it does not hold the loss."
-                                                       : ", which is not sure yet.");
+  const bool falls = !strcmp(t->verdict, "falls");
+  g_string_append(text, !strcmp(t->verdict, "holds") ? ", so it holds the loss."
+                        : falls && t->low > 1.0
+                            ? ", more than there is to make, so it is not believed."
+                        : falls ? ", so it does not hold the loss."
+                                : ", which is not sure yet.");
   if (t->elapsed_s > 0)
     g_string_append_printf(text, " Trials had taken %.1f %% of the time until then.",
                            100 * t->spent_s / t->elapsed_s);

@@ -24,6 +24,39 @@ Test(progress, slope_by_hand) {
   cr_assert_not(isfinite(weir_loss_slope((const double[]){1, 2}, 2).error));
 }
 
+/* Blocks of a line lie on it, whatever their length: 1 up to 127 steps, then 2, and 16 for 1027. */
+Test(progress, the_course_of_a_line_is_the_line) {
+  weir_course course = {0};
+  for (uint64_t t = 0; t < 1027; t++) {
+    weir_course_add(&course, 10.0 - 0.001 * (double)t);
+    cr_assert_eq(weir_course_steps(&course), t + 1);
+    if (t < 2 * 16) continue;
+    const weir_slope line = weir_course_slope(&course, (t + 1) / 2);
+    cr_assert_float_eq(line.per_step, 0.001, 1e-9);
+    cr_assert_float_eq(line.level, 10.0 - 0.001 * (double)t, 1e-9, "%g at %d", line.level, (int)t);
+  }
+  cr_assert_eq(course.each, 16u);
+  cr_assert_not(isfinite(weir_course_slope(&course, 2 * 16).error)); /* two blocks are no line */
+}
+
+/* What was steep before is not part of it; of n losses that have a deviation of s, the slope has an
+ * error of s sqrt(12 / n^3). */
+Test(progress, the_course_of_the_later_half) {
+  enum { N = 4096 };
+  const double deviation = 0.1;
+  weir_course course = {0};
+  weir_rng rng = weir_rng_of(3);
+  for (int t = 0; t < N; t++)
+    weir_course_add(&course,
+                    (t < N / 2 ? 5.0 - 0.002 * t : 5.0 - 0.001 * N - 0.0002 * (t - N / 2)) +
+                        deviation * weir_rng_normal(&rng));
+  const weir_slope line = weir_course_slope(&course, N / 2);
+  const double error = deviation * sqrt(12.0 / pow(N / 2, 3));
+  cr_assert_float_eq(line.error, error, 0.3 * error, "%g instead of %g", line.error, error);
+  cr_assert_float_eq(line.per_step, 0.0002, 3 * error, "%g", line.per_step);
+  cr_assert_float_eq(line.scatter, deviation, 0.3 * deviation, "%g", line.scatter);
+}
+
 enum { K = WEIR_ROUND_STEPS };
 static const weir_round_form *const adaptive = &weir_round_adaptive;
 static const weir_round_form *const sgd = &weir_round_sgd;

@@ -437,6 +437,16 @@ Test(rounds, what_falls_behind_never_comes_into_force) {
   }
 }
 
+/* More than all of the progress is none: an optimizer that divides by what gradients were like
+ * takes smaller steps when they are noisier, by which the loss falls for a while. */
+Test(rounds, what_seems_to_make_more_than_all_of_the_progress_is_not_believed) {
+  world w = good;
+  for (size_t m = 0; m < WEIR_METHODS; m++) w.share[m] = 1.5;
+  w = train("measured", w, 2000);
+  cr_assert_gt(w.trial_steps, 0u);
+  cr_assert_eq(w.unsafe_steps, 0u);
+}
+
 /* A loss that rises, and one that stands still. */
 Test(rounds, under_sgd_a_method_that_stops_learning_is_left) {
   static const double left[] = {-2.0, 0.0};
