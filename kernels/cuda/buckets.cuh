@@ -323,8 +323,10 @@ __device__ static inline void weir_bucket_add(const weir_bucket_form &form,
   }
 }
 
+/* Five blocks of a multiprocessor at a time, as encoding comes to: left to itself the compiler
+ * makes room for eight, and registers run out. */
 template <typename CODEC>
-__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK, 5)
     weir_buckets_decode(weir_intake in, weir_bucket_form form, unsigned parts,
                         const uint32_t *fault) {
   __shared__ uint64_t codes[WEIR_BUCKETS_AT_ONCE][WEIR_BUCKETS_PIECE / 8]; /* a byte each */

@@ -51,6 +51,7 @@ static const weir_cuda_codec codecs[] = {
     {WEIR_CODEC_QSGD_NEAREST, NULL, 0, qsgd_encode<false, true>, qsgd_decode<false, true>},
     {WEIR_CODEC_QSGD_L2, NULL, 0, qsgd_encode<true, false>, qsgd_decode<true, false>},
     {WEIR_CODEC_QSGD_L2_NEAREST, NULL, 0, qsgd_encode<true, true>, qsgd_decode<true, true>},
+    {WEIR_CODEC_MINIFLOAT, NULL, 0, weir_cuda_minifloat_encode, weir_cuda_minifloat_decode},
 };
 
 /* The codec's row if it has what is asked for. */

@@ -707,10 +707,12 @@ Test(loop, begins_with_what_the_pricer_says) {
 }
 
 /* A device could not time what only hosts run, and would so time nothing at all. */
-static bool minifloat_priced;
-static weir_status note_minifloat(void *user, const weir_plan *plans, size_t count,
-                                  double *seconds) {
-  for (size_t i = 0; i < count; i++) minifloat_priced |= plans[i].codec == WEIR_CODEC_MINIFLOAT;
+static bool minifloat_priced, hosts_priced;
+static weir_status note_priced(void *user, const weir_plan *plans, size_t count, double *seconds) {
+  for (size_t i = 0; i < count; i++) {
+    minifloat_priced |= plans[i].codec == WEIR_CODEC_MINIFLOAT;
+    hosts_priced |= !weir_codec_find(plans[i].codec)->device;
+  }
   return price(user, plans, count, seconds);
 }
 
@@ -721,13 +723,14 @@ Test(loop, devices_time_what_they_run) {
     config.risk = "safe";
     config.measure = true;
     config.devices = devices != 0;
-    config.price = note_minifloat;
+    config.price = note_priced;
     config.price_user = &p;
-    minifloat_priced = false;
+    minifloat_priced = hosts_priced = false;
     weir_controller_free(create_by(&config));
     cr_assert_eq(p.calls, 1);
     cr_assert_gt(p.plans, 2);
-    cr_assert_eq(minifloat_priced, devices == 0);
+    cr_assert(minifloat_priced);
+    cr_assert(!hosts_priced || !config.devices);
   }
 }
 
