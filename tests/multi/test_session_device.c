@@ -271,6 +271,25 @@ Test(session_device, the_adaptive_policy_decides_on_one) {
   }
 }
 
+/* Ranks with and without a device begin alike: in host memory the first decision is in force in the
+ * sixth step at the earliest. */
+Test(session_device, the_adaptive_policy_begins_alike_everywhere) {
+  static worker host[RANKS], mine[RANKS];
+  use_library();
+  run(host, "weir", 0, widening);
+  for (unsigned where = 1; where < 8; where++) {
+    run(mine, "weir", where, widening);
+    for (int r = 0; r < RANKS; r++) {
+      cr_assert_eq(mine[r].status, WEIR_OK, "rank %d of %x: %s", r, where, mine[r].message);
+      for (int s = 0; s < 4 && s < STEPS; s++) {
+        cr_assert_eq(memcmp(mine[r].average[s], host[r].average[s], sizeof host[r].average[s]), 0,
+                     "rank %d of %x, step %d", r, where, s);
+        cr_assert_eq(mine[r].digest[s], host[r].digest[s], "rank %d of %x, step %d", r, where, s);
+      }
+    }
+  }
+}
+
 static int device_said, host_said;
 static void hear(void *user, const weir_log_line *line) {
   (void)user;

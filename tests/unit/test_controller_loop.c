@@ -630,7 +630,6 @@ Test(loop, begins_with_eight_bits_of_what_is_safe) {
   } cases[] = {{{.ranks = 4}, "minifloat:0.25:sra"},
                {{.ranks = 2, .risk = "safe"}, "minifloat:0.25:sra"},
                {{.ranks = 1}, "bf16:1:dense-ring"},
-               {{.ranks = 4, .devices = true}, "bf16:1:dense-ring"},
                {{.ranks = 4, .risk = "bold"}, "bf16:1:dense-ring"}};
   weir_plan plan, wanted;
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
