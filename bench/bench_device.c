@@ -97,6 +97,7 @@ static void print_prices(weir_cuda *cuda, const float *fresh, float *g, size_t n
                                       "star:0.01:art-ring:auto-bf16",
                                       "fp16:0.5:ag",
                                       "qsgd:0.125:ag",
+                                      "minifloat:0.25:ag",
                                       "powersgd:4:dense-ring"};
   enum { PLANS = sizeof texts / sizeof *texts };
   weir_plan plans[PLANS];

@@ -124,17 +124,17 @@ bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
   return true;
 }
 
-/* *plan is what the policy's text names; it becomes what the row has for hosts, where that
+/* *plan is what the policy's text names; it becomes what the row has for several ranks, where that
  * applies. */
-static weir_status start_on_hosts(const weir_policy *policy, const weir_beginning *with,
-                                  weir_plan *plan) {
+static weir_status start_of_several(const weir_policy *policy, const weir_beginning *with,
+                                    weir_plan *plan) {
   uint32_t risk = WEIR_RISK_MEASURED;
-  if (policy->first_on_hosts == NULL || with->ranks == 1 || with->devices) return WEIR_OK;
+  if (policy->first_of_several == NULL || with->ranks == 1) return WEIR_OK;
   if (with->risk != NULL) {
     const weir_status status = weir_risk_parse(with->risk, &risk);
     if (status != WEIR_OK) return status;
   }
-  return risk == WEIR_RISK_BOLD ? WEIR_OK : weir_plan_parse(policy->first_on_hosts, plan);
+  return risk == WEIR_RISK_BOLD ? WEIR_OK : weir_plan_parse(policy->first_of_several, plan);
 }
 
 weir_status weir_policy_first_plan(const char *policy, const weir_beginning *with,
@@ -142,7 +142,7 @@ weir_status weir_policy_first_plan(const char *policy, const weir_beginning *wit
   const weir_policy *found;
   weir_table_text table;
   const weir_status status = find_policy(policy, &found, plan, &table);
-  return status != WEIR_OK || with == NULL ? status : start_on_hosts(found, with, plan);
+  return status != WEIR_OK || with == NULL ? status : start_of_several(found, with, plan);
 }
 
 size_t weir_policy_samples(const char *policy) {
@@ -287,8 +287,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   if (config->world_size < 1)
     return weir_fail(WEIR_E_INVALID, "a controller needs at least one rank, not %d",
                      config->world_size);
-  const weir_beginning with = {config->world_size, config->risk, config->devices};
-  status = start_on_hosts(policy, &with, &first);
+  const weir_beginning with = {config->world_size, config->risk};
+  status = start_of_several(policy, &with, &first);
   if (status != WEIR_OK) return status;
   weir_controller *c = calloc(1, sizeof *c);
   if (!c) return weir_fail(WEIR_E_NOMEM, "no memory for the controller");

@@ -72,7 +72,6 @@ weir_status weir_policy_check_without_feedback(const char *policy);
 typedef struct weir_beginning {
   int ranks;
   const char *risk; /* as in weir_options */
-  bool devices;     /* gradients of some rank are on a device */
 } weir_beginning;
 /* The plan that a session starts with under a policy.  NULL: the one that a session of one rank
  * does. */

@@ -63,9 +63,8 @@ typedef struct weir_policy {
       const char *text); /* of what may follow its name, "" or ":..."; NULL: nothing */
   void (*complete)(const char *text, weir_plan *plan); /* a plan below, by that; NULL: as it is */
   const char *first; /* the plan a session starts with; NULL: the one named */
-  /* The same where several ranks have all gradients in host memory, unless at risk bold; NULL:
-   * `first`. */
-  const char *first_on_hosts;
+  /* The same where there are several ranks, unless at risk bold; NULL: `first`. */
+  const char *first_of_several;
   const char *heaviest[2]; /* of the plans that it goes through whatever they cost; or NULL */
   bool curve;              /* wants the gain curve */
   bool without_feedback;   /* can do without it: its plans are the user's, or none needs it */

@@ -18,24 +18,18 @@
 #include "base/base.h"
 #include "kernels/encoder.h"
 
-#define BUCKET 128U
-#define BITS_LEAST 5U
-#define BITS_MOST 8U
-#define MANTISSA(bits) ((bits)-BITS_LEAST)
+#define BUCKET WEIR_MINIFLOAT_BUCKET
+#define BITS_LEAST WEIR_MINIFLOAT_LEAST
+#define BITS_MOST WEIR_MINIFLOAT_MOST
+#define MANTISSA WEIR_MINIFLOAT_MANTISSA
 
-static float largest(const float *x, size_t count) {
-  float low, high;
-  weir_cpu()->range(x, count, &low, &high);
-  return weir_grid_limit(fmax((double)high, -(double)low));
-}
-
-/* The inverse is rounded up: the largest comes to 1 or more, which is taken as 1. */
 static void encode_bucket(const weir_unit_format *format, const float *x, size_t count,
                           uint32_t key, float *scale, uint8_t *codes) {
   const unsigned bits = format->head.bits;
-  const float most = largest(x, count);
-  *scale = most >= WEIR_GRID_LEAST ? most : 0.0F;
-  const float inverse = *scale > 0.0F ? nextafterf(1.0F / most, INFINITY) : 0.0F;
+  float low, high;
+  weir_cpu()->range(x, count, &low, &high);
+  *scale = weir_minifloat_scale(low, high);
+  const float inverse = weir_minifloat_inverse(*scale);
   uint8_t code[WEIR_PIECE];
   for (size_t done = 0; done < count; done += WEIR_PIECE) {
     const size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
@@ -68,10 +62,7 @@ static weir_unit_format format_of(unsigned bits) {
 }
 
 /* 0: no such ratio. */
-static unsigned bits_of(double cr) {
-  const double bits = cr * 32.0;
-  return bits >= BITS_LEAST && bits <= BITS_MOST && bits == floor(bits) ? (unsigned)bits : 0;
-}
+static unsigned bits_of(double cr) { return weir_code_bits(cr, BITS_LEAST, BITS_MOST); }
 
 static size_t bound(const weir_layout *layout, double cr) {
   const weir_unit_format format = format_of(bits_of(cr));
@@ -112,6 +103,7 @@ const weir_codec weir_codec_minifloat = {
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {BITS_LEAST, BITS_MOST},
+    .device = true,
     .kept = weir_none_kept,
     .bound = bound,
     .encode = encode,

@@ -173,12 +173,63 @@ WEIR_NUMBER float weir_grid_limit(double x) {
                                         : (float)x;
 }
 
+/* Bits of a code by a plan's ratio, which is so many over 32; 0 where it is no whole number of them
+ * from least to most. */
+WEIR_NUMBER unsigned weir_code_bits(double cr, unsigned least, unsigned most) {
+  const double bits = cr * 32.0;
+  return bits >= least && bits <= most && bits == floor(bits) ? (unsigned)bits : 0;
+}
+
 /* Where a unit's draws start: splitmix64 of seed and unit. */
 WEIR_NUMBER uint32_t weir_unit_key(uint64_t seed, uint64_t number) {
   uint64_t z = seed + number * UINT64_C(0x9e3779b97f4a7c15);
   z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
   z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
   return (uint32_t)((z ^ z >> 31) >> 32);
+}
+
+/* --- minifloat (kernels/minifloat.c) --------------------------------------------------------- */
+
+#define WEIR_MINIFLOAT_BUCKET 128U
+#define WEIR_MINIFLOAT_LEAST 5U /* bits of a code, the sign, 4 of exponent and none of mantissa */
+#define WEIR_MINIFLOAT_MOST 8U
+#define WEIR_MINIFLOAT_MANTISSA(bits) ((bits)-WEIR_MINIFLOAT_LEAST)
+
+/* A bucket's largest magnitude, of its smallest and its largest element, which codes are in units
+ * of; 0 where that would be next to nothing. */
+WEIR_NUMBER float weir_minifloat_scale(float low, float high) {
+  const float most = weir_grid_limit(fmax((double)high, -(double)low));
+  return most >= WEIR_GRID_LEAST ? most : 0.0F;
+}
+
+/* Rounded up: the largest comes to 1 or more, which is taken as 1. */
+WEIR_NUMBER float weir_minifloat_inverse(float scale) {
+  return scale > 0.0F ? nextafterf(1.0F / scale, INFINITY) : 0.0F;
+}
+
+/* The bits of a float below those of its code are drawn away: with a random number below them
+ * added, they carry with the probability of what they are worth.  What lies below the least normal
+ * value, where values are evenly spaced, is lifted by it first: there a float's bits below the
+ * code's are spaced alike. */
+WEIR_NUMBER uint8_t weir_minifloat_code(float x, float inverse, unsigned mantissa, uint32_t draw) {
+  const uint32_t sign = weir_bits_of(x) >> 31;
+  float t = weir_float_of(weir_magnitude(x)) * inverse;
+  t = t < 1.0F ? t : 1.0F;
+  const uint32_t even = t < 0x1p-14F;
+  t += even ? 0x1p-14F : 0.0F;
+  const uint32_t bits = (weir_bits_of(t) + (draw >> (9 + mantissa))) >> (23 - mantissa);
+  return (uint8_t)(bits - ((even ? 113U : 112U) << mantissa) + (sign << (4 + mantissa)));
+}
+
+/* Codes above 1, which no message of ours has, are 1. */
+WEIR_NUMBER float weir_minifloat_value(uint32_t code, float scale, unsigned mantissa) {
+  const uint32_t sign = code >> (4 + mantissa) << 31, one = 15U << mantissa;
+  uint32_t c = code & ((16U << mantissa) - 1);
+  c = c < one ? c : one;
+  const float normal = weir_float_of((c + (112U << mantissa)) << (23 - mantissa));
+  const float even = weir_float_of((c + (113U << mantissa)) << (23 - mantissa)) - 0x1p-14F;
+  const float value = (c < 1U << mantissa ? even : normal) * scale;
+  return weir_float_of(weir_bits_of(value) | sign);
 }
 
 #endif

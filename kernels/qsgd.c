@@ -209,9 +209,7 @@ static const weir_qsgd_options plain = {0}, nearest = {.nearest = true}, l2 = {.
 
 /* Other ratios give 0 bits, which encoding refuses. */
 static weir_qsgd_options options_of(weir_qsgd_options mode, double cr, unsigned bucket_log2) {
-  double bits = cr * 32.0;
-  bool whole = bits >= 2.0 && bits <= 8.0 && bits == floor(bits);
-  mode.bits = whole ? (unsigned)bits : 0;
+  mode.bits = weir_code_bits(cr, 2, 8);
   mode.bucket = bucket_log2 == 0 ? BUCKET : UINT32_C(1) << bucket_log2;
   return mode;
 }

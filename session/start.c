@@ -80,24 +80,17 @@ uint64_t weir_session_offer(const weir_session *session) {
   return weir_hash(digest, options->policy, strlen(options->policy));
 }
 
-static weir_status plan_at(const weir_session *session, bool devices, uint64_t step,
-                           weir_plan *plan) {
+weir_status weir_session_first_plan(const weir_session *session, uint64_t step, weir_plan *first) {
   const weir_options *o = &session->options;
-  const weir_beginning with = {o->world_size, o->risk, devices};
-  const weir_status status = weir_policy_first_plan(o->policy, &with, plan);
-  if (status == WEIR_OK) plan->cr = weir_policy_warm_ratio(plan->cr, step, o->warmup_steps);
+  const weir_beginning with = {o->world_size, o->risk};
+  const weir_status status = weir_policy_first_plan(o->policy, &with, first);
+  if (status == WEIR_OK) first->cr = weir_policy_warm_ratio(first->cr, step, o->warmup_steps);
   return status;
 }
 
-weir_status weir_session_first_plan(const weir_session *session, uint64_t step, weir_plan *first) {
-  return plan_at(session, session->devices, step, first);
-}
-
-/* A rank that joins does not know yet whether another has its gradients on a device, so the plan
- * compared is the one for gradients in host memory. */
 weir_status weir_session_compare(weir_session *session) {
   weir_plan first;
-  const weir_status known = plan_at(session, false, 0, &first);
+  const weir_status known = weir_session_first_plan(session, 0, &first);
   if (known != WEIR_OK) return known;
   fingerprint mine = {weir_session_digest_tensors(session),
                       session->offset[session->tensors],

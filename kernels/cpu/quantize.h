@@ -71,45 +71,20 @@ TARGET static void plain_dequantize_add(const uint8_t *code, size_t n, weir_grid
   }
 }
 
-/* The bits of a float below those of its code are drawn away: with a random number below them
- * added, they carry with the probability of what they are worth.  What lies below the least normal
- * value, where values are evenly spaced, is lifted by it first: there a float's bits below the
- * code's are spaced alike. */
-TARGET static inline uint8_t draw_minifloat(float x, float inverse, unsigned mantissa,
-                                            uint32_t draw) {
-  const uint32_t sign = weir_bits_of(x) >> 31;
-  float t = weir_float_of(weir_magnitude(x)) * inverse;
-  t = t < 1.0F ? t : 1.0F;
-  const bool even = t < 0x1p-14F;
-  t += even ? 0x1p-14F : 0.0F;
-  const uint32_t bits = (weir_bits_of(t) + (draw >> (9 + mantissa))) >> (23 - mantissa);
-  return (uint8_t)(bits - ((even ? 113U : 112U) << mantissa) + (sign << (4 + mantissa)));
-}
-
 TARGET static void draw_minifloats(const float *x, size_t n, float inverse, unsigned mantissa,
                                    uint32_t key, uint8_t *code) {
   for (size_t i = 0; i < n; i++)
-    code[i] = draw_minifloat(x[i], inverse, mantissa, weir_mix32(key + (uint32_t)i));
-}
-
-TARGET static inline float minifloat_value(uint32_t code, float scale, unsigned mantissa) {
-  const uint32_t sign = code >> (4 + mantissa) << 31, one = 15U << mantissa;
-  uint32_t c = code & ((16U << mantissa) - 1);
-  c = c < one ? c : one;
-  const float normal = weir_float_of((c + (112U << mantissa)) << (23 - mantissa));
-  const float even = weir_float_of((c + (113U << mantissa)) << (23 - mantissa)) - 0x1p-14F;
-  const float value = (c < 1U << mantissa ? even : normal) * scale;
-  return weir_float_of(weir_bits_of(value) | sign);
+    code[i] = weir_minifloat_code(x[i], inverse, mantissa, weir_mix32(key + (uint32_t)i));
 }
 
 TARGET static void read_minifloats(const uint8_t *code, size_t n, float scale, unsigned mantissa,
                                    float *to) {
-  for (size_t i = 0; i < n; i++) to[i] = minifloat_value(code[i], scale, mantissa);
+  for (size_t i = 0; i < n; i++) to[i] = weir_minifloat_value(code[i], scale, mantissa);
 }
 
 TARGET static void read_minifloats_add(const uint8_t *code, size_t n, float scale,
                                        unsigned mantissa, float *to) {
-  for (size_t i = 0; i < n; i++) to[i] += minifloat_value(code[i], scale, mantissa);
+  for (size_t i = 0; i < n; i++) to[i] += weir_minifloat_value(code[i], scale, mantissa);
 }
 
 /* 1 for a negative element (by its sign bit), else 0. */

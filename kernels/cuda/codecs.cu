@@ -11,10 +11,8 @@ weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept,
 /* Of a plan: what is no whole number of bits gives 0 of them, which is refused. */
 template <bool L2, bool NEAREST>
 static weir_qsgd_options options_of(const weir_cuda *cuda, double cr) {
-  double bits = cr * 32.0;
-  bool whole = bits >= 2.0 && bits <= 8.0 && bits == floor(bits);
   uint32_t bucket = cuda->bucket_log2 == 0 ? 128 : 1U << cuda->bucket_log2;
-  return weir_qsgd_options{whole ? (unsigned)bits : 0, bucket, NEAREST, L2};
+  return weir_qsgd_options{weir_code_bits(cr, 2, 8), bucket, NEAREST, L2};
 }
 
 template <bool L2, bool NEAREST>
@@ -53,6 +51,7 @@ static const weir_cuda_codec codecs[] = {
     {WEIR_CODEC_QSGD_NEAREST, NULL, 0, qsgd_encode<false, true>, qsgd_decode<false, true>},
     {WEIR_CODEC_QSGD_L2, NULL, 0, qsgd_encode<true, false>, qsgd_decode<true, false>},
     {WEIR_CODEC_QSGD_L2_NEAREST, NULL, 0, qsgd_encode<true, true>, qsgd_decode<true, true>},
+    {WEIR_CODEC_MINIFLOAT, NULL, 0, weir_cuda_minifloat_encode, weir_cuda_minifloat_decode},
 };
 
 /* The codec's row if it has what is asked for. */

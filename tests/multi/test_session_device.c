@@ -129,10 +129,10 @@ static void run(worker *w, const char *policy, unsigned where, weir_network_fn n
 }
 
 Test(session_device, trains_as_the_host_does) {
-  static const char *const policies[] = {"fixed:topk:0.1:ag",       "fixed:lwtopk:0.1:ag:auto-bf16",
-                                         "fixed:bf16:1:dense-ring", "fixed:star:0.1:art-tree",
-                                         "fixed:qsgd:0.125:ag",     "fixed:powersgd:2:dense-ring",
-                                         "fixed:qsgd:0.125:sra",    "fixed:qsgd:0.125:path=c.ag.d"};
+  static const char *const policies[] = {
+      "fixed:topk:0.1:ag",       "fixed:lwtopk:0.1:ag:auto-bf16", "fixed:bf16:1:dense-ring",
+      "fixed:star:0.1:art-tree", "fixed:qsgd:0.125:ag",           "fixed:powersgd:2:dense-ring",
+      "fixed:qsgd:0.125:sra",    "fixed:qsgd:0.125:path=c.ag.d",  "fixed:minifloat:0.25:sra"};
   static worker host[RANKS], mine[RANKS];
   use_library();
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
@@ -268,6 +268,25 @@ Test(session_device, the_adaptive_policy_decides_on_one) {
     cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
     cr_assert_eq(memcmp(w[r].average, w[0].average, sizeof w[r].average), 0);
     cr_assert(w[r].gain > 0 && w[r].gain <= 1, "%g", w[r].gain);
+  }
+}
+
+/* Ranks with and without a device begin alike: in host memory the first decision is in force in the
+ * sixth step at the earliest. */
+Test(session_device, the_adaptive_policy_begins_alike_everywhere) {
+  static worker host[RANKS], mine[RANKS];
+  use_library();
+  run(host, "weir", 0, widening);
+  for (unsigned where = 1; where < 8; where++) {
+    run(mine, "weir", where, widening);
+    for (int r = 0; r < RANKS; r++) {
+      cr_assert_eq(mine[r].status, WEIR_OK, "rank %d of %x: %s", r, where, mine[r].message);
+      for (int s = 0; s < 4 && s < STEPS; s++) {
+        cr_assert_eq(memcmp(mine[r].average[s], host[r].average[s], sizeof host[r].average[s]), 0,
+                     "rank %d of %x, step %d", r, where, s);
+        cr_assert_eq(mine[r].digest[s], host[r].digest[s], "rank %d of %x, step %d", r, where, s);
+      }
+    }
   }
 }
 

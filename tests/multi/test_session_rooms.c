@@ -187,6 +187,7 @@ Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
                                          "fixed:qsgd-l2:0.25:ag:bucket=1024",
                                          "fixed:fp16:0.5:ag",
                                          "fixed:qsgd:0.125:sra",
+                                         "fixed:minifloat:0.25:sra",
                                          "fixed:fp16:0.5:sra",
                                          "fixed:qsgd:0.125:compressed-ring",
                                          "fixed:qsgd:0.125:compressed-tree"};

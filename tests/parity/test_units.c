@@ -12,12 +12,13 @@ typedef struct quantizer {
   uint32_t codec;
   double cr;
   unsigned bits;
-  size_t scales; /* of a tensor; fp16 has no tensors */
+  size_t scales; /* of a tensor; 0: tensors are not told apart */
 } quantizer;
-static const quantizer kinds[] = {{WEIR_CODEC_TERNGRAD, 2.0 / 32, 2, 1},
-                                  {WEIR_CODEC_ONEBIT, 1.0 / 32, 1, 2},
-                                  {WEIR_CODEC_EFSIGNSGD, 1.0 / 32, 1, 1},
-                                  {WEIR_CODEC_FP16, 0.5, 16, 0}};
+static const quantizer kinds[] = {
+    {WEIR_CODEC_TERNGRAD, 2.0 / 32, 2, 1},  {WEIR_CODEC_ONEBIT, 1.0 / 32, 1, 2},
+    {WEIR_CODEC_EFSIGNSGD, 1.0 / 32, 1, 1}, {WEIR_CODEC_MINIFLOAT, 5.0 / 32, 5, 0},
+    {WEIR_CODEC_MINIFLOAT, 6.0 / 32, 6, 0}, {WEIR_CODEC_MINIFLOAT, 7.0 / 32, 7, 0},
+    {WEIR_CODEC_MINIFLOAT, 8.0 / 32, 8, 0}, {WEIR_CODEC_FP16, 0.5, 16, 0}};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 /* Tensors of n elements in all: short, empty, unaligned, long. */
@@ -133,7 +134,7 @@ Test(parity_units, what_is_not_finite_is_treated_alike) {
       fill_shape(&rng, 0, x, LENGTH);
       x[LENGTH / 4] = wild[w];
       x[LENGTH - 1] = wild[w];
-      if (kinds[k].scales == 0 && !isfinite(wild[w])) {
+      if (kinds[k].codec == WEIR_CODEC_FP16 && !isfinite(wild[w])) {
         continue; /* the halves of what is not finite are not said */
       }
       check_kind(cuda, &kinds[k], &layout, x, w, k, "not finite");
@@ -159,6 +160,53 @@ Test(parity_units, halves_are_equal) {
   check_kind(cuda, &kinds[KINDS - 1], &(weir_layout){1, whole}, x, 0, 3, "halves");
 }
 
+/* Buckets cut off anywhere, with zeros of both signs, the largest and the smallest values. */
+Test(parity_units, buckets_of_minifloat_are_equal) {
+  enum { MOST = 4000 };
+  static const size_t lengths[] = {1, 7, 8, 9, 127, 128, 129, 255, 2047, 2048, 2049, MOST};
+  static const float edge[] = {0.0F, -0.0F, FLT_MAX, -FLT_MAX, FLT_MIN, 1e-45F};
+  OPENED weir_cuda *cuda = open_cuda(0, 0);
+  weir_rng rng = weir_rng_of(33);
+  float x[MOST];
+  for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++)
+    for (size_t k = 0; k < KINDS; k++) {
+      const weir_layout layout = {1, (const size_t[]){0, lengths[l]}};
+      if (kinds[k].codec != WEIR_CODEC_MINIFLOAT) continue;
+      fill_shape(&rng, (int)(l + k) % SHAPES, x, lengths[l]);
+      check_kind(cuda, &kinds[k], &layout, x, l, k, "whole and cut off");
+      for (size_t i = 0; i < lengths[l]; i += 1 + weir_rng_below(&rng, 9))
+        x[i] = edge[weir_rng_below(&rng, l % 2 == 0 ? 2 : 6)];
+      check_kind(cuda, &kinds[k], &layout, x, l, k, "edges");
+    }
+}
+
+/* Every code there is, those above 1 as well, in units of scales of all sizes. */
+Test(parity_units, codes_of_minifloat_are_read_alike) {
+  enum { LENGTH = 256, UNIT = 128 };
+  static const float scales[] = {1.0F, 0.0F, -0.0F, 0.3F, FLT_MAX, FLT_MIN, 1e-45F};
+  OPENED weir_cuda *cuda = open_cuda(0, 0);
+  const weir_layout layout = {1, (const size_t[]){0, LENGTH}};
+  const float zeros[LENGTH] = {0};
+  for (size_t k = 0; k < KINDS; k++) {
+    const size_t unit = sizeof(float) + weir_codes_bytes(UNIT, kinds[k].bits);
+    if (kinds[k].codec != WEIR_CODEC_MINIFLOAT) continue;
+    for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++) {
+      uint8_t message[sizeof(weir_encoded) + LENGTH + 2 * sizeof(float)], code[UNIT];
+      size_t bytes = 0;
+      must(weir_codecs[WEIR_CODEC_MINIFLOAT]->encode(NULL, zeros, &layout, kinds[k].cr, 0, message,
+                                                     sizeof message, &bytes));
+      for (size_t half = 0; half < 2; half++) {
+        uint8_t *const to = message + sizeof(weir_encoded) + half * unit;
+        for (size_t i = 0; i < UNIT; i++)
+          code[i] = (uint8_t)((half * UNIT + i) & ((1U << kinds[k].bits) - 1));
+        memcpy(to, &scales[s], sizeof scales[s]);
+        weir_codes_write(code, UNIT, kinds[k].bits, to + sizeof(float));
+      }
+      check_decode(cuda, &kinds[k], &layout, message, bytes, s, "every code");
+    }
+  }
+}
+
 /* A message of the wrong kind, or with what would not stay finite. */
 Test(parity_units, malformed_messages_change_nothing) {
   enum { LENGTH = 1000, HARMS = 16 + 3 };
@@ -179,7 +227,7 @@ Test(parity_units, malformed_messages_change_nothing) {
                                                &bytes));
       if (harm < 16) {
         message[harm] ^= harm == 14 ? 4 : 1; /* terngrad knows modes 0 to 3 */
-      } else if (kinds[k].scales > 0) {
+      } else if (codec != WEIR_CODEC_FP16) {
         memcpy(message + 16, &bad[harm - 16], sizeof(float));
       } else {
         memcpy(message + bytes - 2, &(uint16_t){0x7c00}, 2);

@@ -630,7 +630,6 @@ Test(loop, begins_with_eight_bits_of_what_is_safe) {
   } cases[] = {{{.ranks = 4}, "minifloat:0.25:sra"},
                {{.ranks = 2, .risk = "safe"}, "minifloat:0.25:sra"},
                {{.ranks = 1}, "bf16:1:dense-ring"},
-               {{.ranks = 4, .devices = true}, "bf16:1:dense-ring"},
                {{.ranks = 4, .risk = "bold"}, "bf16:1:dense-ring"}};
   weir_plan plan, wanted;
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -707,10 +706,12 @@ Test(loop, begins_with_what_the_pricer_says) {
 }
 
 /* A device could not time what only hosts run, and would so time nothing at all. */
-static bool minifloat_priced;
-static weir_status note_minifloat(void *user, const weir_plan *plans, size_t count,
-                                  double *seconds) {
-  for (size_t i = 0; i < count; i++) minifloat_priced |= plans[i].codec == WEIR_CODEC_MINIFLOAT;
+static bool minifloat_priced, hosts_priced;
+static weir_status note_priced(void *user, const weir_plan *plans, size_t count, double *seconds) {
+  for (size_t i = 0; i < count; i++) {
+    minifloat_priced |= plans[i].codec == WEIR_CODEC_MINIFLOAT;
+    hosts_priced |= !weir_codec_find(plans[i].codec)->device;
+  }
   return price(user, plans, count, seconds);
 }
 
@@ -721,13 +722,14 @@ Test(loop, devices_time_what_they_run) {
     config.risk = "safe";
     config.measure = true;
     config.devices = devices != 0;
-    config.price = note_minifloat;
+    config.price = note_priced;
     config.price_user = &p;
-    minifloat_priced = false;
+    minifloat_priced = hosts_priced = false;
     weir_controller_free(create_by(&config));
     cr_assert_eq(p.calls, 1);
     cr_assert_gt(p.plans, 2);
-    cr_assert_eq(minifloat_priced, devices == 0);
+    cr_assert(minifloat_priced);
+    cr_assert(!hosts_priced || !config.devices);
   }
 }
 
