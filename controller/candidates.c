@@ -65,8 +65,9 @@ bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   const weir_plan least = weir_arm_plan(in, arm, log(weir_model.cr_low));
   if (a > 0 && !weir_plan_fits(in, &least)) return false;
   /* Of a device's gradients paths are run by the host, which no row tells of. */
-  const bool on_device = weir_plan_on_device(&arm->plan) && arm->plan.scheme != WEIR_SCHEME_PATH;
-  if (in->devices != 0 && !on_device) return false;
+  if (in->devices != 0 &&
+      (!weir_codecs[arm->plan.codec]->device || arm->plan.scheme == WEIR_SCHEME_PATH))
+    return false;
   const bool machines = in->hosts > 1 && in->hosts < in->workers;
   return !arm->machines || machines;
 }

@@ -234,13 +234,19 @@ Test(session_shrink, at_any_transfer) {
 #ifndef __SANITIZE_THREAD__ /* which does not know the emulated device's coroutines */
 /* With devices (bit r: of rank r), residuals and sums are there. */
 Test(session_shrink, on_devices) {
-  static const char *const policies[] = {
-      "fixed:bf16:1:dense-tree",     "fixed:none:1:dense-tree",
-      "fixed:topk:0.1:ag:auto-bf16", "fixed:qsgd:0.125:ag",
-      "fixed:star:0.1:art-tree",     "fixed:randomk:0.1:art-ring",
-      "fixed:powersgd:2:dense-tree", "fixed:var:0.1:art-tree:auto-bf16",
-      "fixed:fp16:0.5:sra",          "fixed:fp16:0.5:compressed-tree",
-      "fixed:qsgd:0.125:path=c.ag.d"};
+  static const char *const policies[] = {"fixed:bf16:1:dense-tree",
+                                         "fixed:none:1:dense-tree",
+                                         "fixed:topk:0.1:ag:auto-bf16",
+                                         "fixed:qsgd:0.125:ag",
+                                         "fixed:star:0.1:art-tree",
+                                         "fixed:randomk:0.1:art-ring",
+                                         "fixed:powersgd:2:dense-tree",
+                                         "fixed:var:0.1:art-tree:auto-bf16",
+                                         "fixed:fp16:0.5:sra",
+                                         "fixed:fp16:0.5:compressed-tree",
+                                         "fixed:qsgd:0.125:path=c.ag.d",
+                                         "fixed:powersgd:2:dense-sra",
+                                         "fixed:powersgd:2:dense-tree:auto-bf16"};
   int missed = 0;
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     if (p == 0 || sampled(3)) missed += sweep_on(policies[p], 4, true, 0, p == 0 ? 5 : 15);

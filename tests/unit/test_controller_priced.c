@@ -108,6 +108,19 @@ Test(decide, devices_are_proposed_what_hosts_are) {
   }
 }
 
+Test(decide, devices_run_low_rank_in_few_bits) {
+  weir_decision_input in = input_at(1e-3, 1e6);
+  size_t rounded = 0;
+  in.devices = 1;
+  for (size_t a = 0; a < WEIR_ARMS; a++) {
+    const weir_plan *plan = &weir_arm_at(a)->plan;
+    if (plan->scheme != WEIR_SCHEME_LOW_RANK) continue;
+    cr_expect(weir_arm_runs(&in, a), "arm %zu", a);
+    rounded += weir_sums_rounded(plan);
+  }
+  cr_assert_eq(rounded, 6);
+}
+
 /* What an encoder's decoding costs grows with the workers, whose messages come apart; sums of low
  * rank are decoded once. */
 Test(decide, every_codec_has_a_compression_prior) {
