@@ -65,8 +65,9 @@ bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   const weir_plan least = weir_arm_plan(in, arm, log(weir_model.cr_low));
   if (a > 0 && !weir_plan_fits(in, &least)) return false;
   /* Of a device's gradients paths are run by the host, which no row tells of. */
-  const bool on_device = weir_plan_on_device(&arm->plan) && arm->plan.scheme != WEIR_SCHEME_PATH;
-  if (in->devices != 0 && !on_device) return false;
+  if (in->devices != 0 &&
+      (!weir_codecs[arm->plan.codec]->device || arm->plan.scheme == WEIR_SCHEME_PATH))
+    return false;
   const bool machines = in->hosts > 1 && in->hosts < in->workers;
   return !arm->machines || machines;
 }
@@ -194,13 +195,13 @@ static double path_coding(const weir_plan *plan, weir_group_shape shape, uint64_
 }
 
 double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
-                           const double *compress) {
+                           bool devices, const double *compress) {
   double first = 0.0;
   if (plan->scheme == WEIR_SCHEME_PATH)
     return path_coding(plan, shape, elements, compress, &first) - first;
   if (weir_factors_encoded(plan)) {
     const weir_coder coder = weir_factor_coder();
-    return compress[coder.codec->id] *
+    return (devices ? 1.0 : compress[coder.codec->id]) *
            weir_compress_prior(coder.codec->id, 2, weir_cost_kept(plan, elements), coder.cr);
   }
   return sums_messages(plan)
@@ -214,10 +215,10 @@ double weir_plan_compress(const weir_plan *plan, weir_group_shape shape, uint64_
   double first = 0.0;
   if (plan->scheme == WEIR_SCHEME_PATH) return path_coding(plan, shape, elements, compress, &first);
   if (sums_messages(plan))
-    return weir_coding_in_hops(plan, shape, elements, compress) +
+    return weir_coding_in_hops(plan, shape, elements, devices, compress) +
            keeping_s(plan, workers, elements, devices, compress);
   return compress[plan->codec] * weir_compress_prior(plan->codec, workers, elements, plan->cr) +
-         weir_coding_in_hops(plan, shape, elements, compress);
+         weir_coding_in_hops(plan, shape, elements, devices, compress);
 }
 
 double weir_input_goodput(const weir_decision_input *in) {

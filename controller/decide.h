@@ -231,11 +231,12 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
  * codec).  Where partial sums travel encoded, each rank encodes a gradient and decodes two on the
  * way: weir_coding_in_hops, which a measured exchange holds; what is left is a pass like bf16's,
  * and where gradients are on devices that sum messages themselves, like the codec's own.  Of a path
- * all behind its first communication is such coding. */
+ * all behind its first communication is such coding.  Factors of low rank are encoded by hosts, of
+ * whose usual time measurements on devices tell nothing. */
 double weir_plan_compress(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
                           bool devices, const double *compress);
 double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
-                           const double *compress);
+                           bool devices, const double *compress);
 /* Is one rank's choice of elements all ranks'?  Not where it is drawn from the step's number. */
 bool weir_one_selects(uint32_t codec);
 /* What rows are predicted from: links of the network as it is, all messages alike; processors, and

@@ -239,7 +239,8 @@ double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) 
          weir_cost_plan_processors(
              &seen->heard.plan, shape, &link, loop->elements,
              weir_plan_kept(loop->low_rank, &seen->heard.plan, loop->elements)) +
-         weir_coding_in_hops(&seen->heard.plan, shape, loop->elements, loop->learnt.compress);
+         weir_coding_in_hops(&seen->heard.plan, shape, loop->elements, loop->devices,
+                             loop->learnt.compress);
 }
 
 static void learn_comm(weir_loop *loop, const weir_observation *seen) {
@@ -279,8 +280,8 @@ static void learn_codec(weir_loop *loop, const weir_observation *seen) {
   const weir_plan *plan = &seen->heard.plan;
   const double prior =
       weir_compress_prior(plan->codec, (uint64_t)loop->workers, loop->elements, plan->cr);
-  const bool in_hops =
-      weir_coding_in_hops(plan, weir_loop_shape(loop), loop->elements, l->compress) > 0.0;
+  const bool in_hops = weir_coding_in_hops(plan, weir_loop_shape(loop), loop->elements,
+                                           loop->devices, l->compress) > 0.0;
   if (seen->heard.compress > 0.0 && prior > 0.0 && !in_hops) {
     weir_recent *factor = &l->factor[plan->codec];
     push(factor, clamp(seen->heard.compress / prior, 1e-3, 1e3));

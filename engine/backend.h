@@ -51,8 +51,8 @@ struct weir_backend {
    * bucket->error, and the sum `value`.  store: e becomes bucket->lost or 0, and the sum `sum`.
    * project_back: with the common columns in bucket->value, this rank's Q, and what that sends is
    * taken off e; but where sums are rounded, Q alone, and e of what travels whole becomes what the
-   * first sum lost.  take_off: then, what Q has sent is taken off e.  settle and store with NULL:
-   * the sum is of no interest any more. */
+   * first sum lost.  take_off: then, what this q sends is taken off e, Q but for what its sum has
+   * lost.  settle and store with NULL: the sum is of no interest any more. */
   weir_status (*add)(weir_bucket *bucket, int rank);
   weir_status (*pass_on)(weir_bucket *bucket);
   weir_status (*list)(weir_bucket *bucket, size_t *bytes);
@@ -61,7 +61,7 @@ struct weir_backend {
   weir_status (*settle)(weir_bucket *bucket, const float *value);
   weir_status (*store)(weir_bucket *bucket, const float *sum);
   weir_status (*project_back)(weir_bucket *bucket);
-  weir_status (*take_off)(weir_bucket *bucket);
+  weir_status (*take_off)(weir_bucket *bucket, const float *q);
   /* Who does what bucket->parts says, the bucket being the user: encodes and decodes a sum's
    * messages; selects and adds up HiTopKComm's.  NULL: there are no such buckets. */
   const weir_coder_ops *coder;

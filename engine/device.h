@@ -76,9 +76,11 @@ weir_status weir_on_device_fetch(weir_bucket *bucket);
 weir_status weir_on_device_settle(weir_bucket *bucket, const float *value);
 weir_status weir_on_device_store(weir_bucket *bucket, const float *sum);
 weir_status weir_on_device_project_back(weir_bucket *bucket);
+weir_status weir_on_device_take_off(weir_bucket *bucket, const float *q);
 extern const weir_coder_ops weir_on_device_coder;
 extern const weir_hitopk_away weir_on_device_away;
-/* Of a bucket that is sent in parts, what of it was: known when the step is through. */
+/* Of a bucket that is sent in parts or as thin matrices, what of it was: known when the step is
+ * through. */
 void weir_on_device_count(weir_bucket *bucket);
 weir_status weir_on_device_publish(weir_bucket *bucket, float share);
 

@@ -213,12 +213,16 @@ weir_status weir_on_device_project_back(weir_bucket *bucket) {
            (bucket->kept - bucket->first_sum) * sizeof(float));
     return WEIR_OK;
   }
-  const weir_status status =
-      status_of(bucket, on->ops->project_back(on->device, bucket->number, bucket->value));
-  if (status == WEIR_OK)
-    bucket->passage.kept_square =
-        fmax(bucket->passage.moments.sum_square - bucket->told->other.sum_square, 0);
-  return status;
+  return status_of(bucket,
+                   on->ops->project_back(on->device, bucket->number, bucket->value, bucket->error));
+}
+
+/* Of a rank whose e is not finite, nothing: the step will not count. */
+weir_status weir_on_device_take_off(weir_bucket *bucket, const float *q) {
+  weir_on_device *on = bucket->engine->device;
+  if (!bucket->finite) return WEIR_OK;
+  on->in_flight = true;
+  return status_of(bucket, on->ops->take_off(on->device, bucket->number, q));
 }
 
 /* --- messages of parts ------------------------------------------------------------------------ */
@@ -305,7 +309,8 @@ const weir_hitopk_away weir_on_device_away = {.select = select_share, .add = add
 
 void weir_on_device_count(weir_bucket *bucket) {
   weir_passage *passage = &bucket->passage;
-  if (!bucket->parts || bucket->fed != NULL || bucket->told == NULL) return;
+  const bool parts = bucket->parts && bucket->fed == NULL;
+  if ((!parts && !bucket->thin) || bucket->told == NULL) return;
   passage->kept_square = fmax(passage->moments.sum_square - bucket->told->other.sum_square, 0);
 }
 

@@ -124,7 +124,7 @@ static void tell_kept(weir_bucket *bucket) {
 }
 
 weir_status weir_host_project_back(weir_bucket *bucket) {
-  const size_t rank = weir_lowrank_rank(bucket), first = bucket->first_sum;
+  const size_t rank = weir_lowrank_rank(bucket);
   const bool rounded = bucket->error != NULL;
   weir_thin t = {0};
   for (size_t i = 0; i < bucket->layout.tensors; i++) {
@@ -135,24 +135,16 @@ weir_status weir_host_project_back(weir_bucket *bucket) {
     if (t.whole && rounded) memcpy(e, bucket->error + t.p, t.n * sizeof *e);
     if (!t.whole && !rounded) weir_powersgd_expand(p, t.rows, q, t.columns, rank, e, true);
   }
-  if (rounded)
-    memcpy(bucket->error + bucket->kept, bucket->value + first,
-           (bucket->kept - first) * sizeof *bucket->error);
-  else
-    tell_kept(bucket);
+  if (!rounded) tell_kept(bucket);
   return WEIR_OK;
 }
 
-weir_status weir_host_take_off(weir_bucket *bucket) {
-  const size_t first = bucket->first_sum;
-  const float *const lost = bucket->error + first;
-  float *const own = bucket->error + bucket->kept;
+weir_status weir_host_take_off(weir_bucket *bucket, const float *q) {
   weir_thin t = {0};
-  for (size_t i = 0; i < bucket->kept - first; i++) own[i] -= lost[i];
   for (size_t i = 0; i < bucket->layout.tensors; i++) {
     weir_lowrank_tensor(bucket, i, &t);
     if (!t.whole)
-      weir_powersgd_expand(bucket->value + t.p, t.rows, own + (t.q - first), t.columns,
+      weir_powersgd_expand(bucket->value + t.p, t.rows, q + (t.q - bucket->first_sum), t.columns,
                            weir_lowrank_rank(bucket), bucket->fed + t.at, true);
   }
   tell_kept(bucket);

@@ -6,7 +6,8 @@
  *
  * and e becomes the residual: each rank takes off what its own projection sends.  Where sums are
  * rounded, the error buffer has what each lost at the same places, and behind that this rank's Q,
- * of which only then is known what was sent. */
+ * of which only then is known what was sent.  All of this is the host's, also where e is on a
+ * device. */
 #include "engine/lowrank.h"
 
 #include <float.h>
@@ -69,17 +70,12 @@ static void spoil(const weir_bucket *bucket) {
   }
 }
 
-/* Q of zeros. */
-static void spoil_second(weir_bucket *bucket) {
-  const size_t second = bucket->kept - bucket->first_sum;
-  memset(bucket->value + bucket->first_sum, 0, second * sizeof *bucket->value);
-  memset(bucket->error + bucket->kept, 0, second * sizeof *bucket->error);
-}
-
 /* Between the two sums: the common columns, which ranks make alike wherever their gradients are,
- * and this rank's Q. */
-static weir_status project_back(weir_bucket *bucket) {
+ * and this rank's Q, which is zeros where all ranks have columns and its e is too large. */
+static weir_status project_back(weir_bucket *bucket, bool large) {
   weir_engine *engine = bucket->engine;
+  float *const q = bucket->value + bucket->first_sum;
+  const size_t bytes = (bucket->kept - bucket->first_sum) * sizeof *q;
   weir_thin t = {0};
   for (size_t i = 0; i < bucket->layout.tensors; i++) {
     weir_lowrank_tensor(bucket, i, &t);
@@ -87,7 +83,10 @@ static weir_status project_back(weir_bucket *bucket) {
       weir_powersgd_orthogonalise(bucket->value + t.p, t.rows, weir_lowrank_rank(bucket));
   }
   const weir_status status = engine->backend->project_back(bucket);
-  return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, engine->rank, status);
+  if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
+  if (large && weir_factors_encoded(&bucket->plan)) memset(q, 0, bytes);
+  if (bucket->error != NULL) memcpy(bucket->error + bucket->kept, q, bytes);
+  return WEIR_OK;
 }
 
 /* P's columns have length 1, so that no element of P Q^T is larger than Q's largest times their
@@ -126,18 +125,23 @@ static weir_status sum(weir_bucket *bucket, size_t from, size_t count, weir_head
   return status;
 }
 
+weir_status weir_lowrank_take_off(weir_bucket *bucket) {
+  const float *const lost = bucket->error + bucket->first_sum;
+  float *const own = bucket->error + bucket->kept;
+  for (size_t i = 0; i < bucket->kept - bucket->first_sum; i++) own[i] -= lost[i];
+  return bucket->engine->backend->take_off(bucket, own);
+}
+
 weir_status weir_exchange_lowrank(weir_bucket *bucket, weir_headers *headers) {
   weir_engine *engine = bucket->engine;
   const size_t first = bucket->first_sum;
   const bool large = too_large(bucket);
   if (large) spoil(bucket);
   weir_status status = sum(bucket, 0, first, NULL);
-  if (status == WEIR_OK) status = project_back(bucket);
+  if (status == WEIR_OK) status = project_back(bucket, large);
+  if (status == WEIR_OK) status = sum(bucket, first, bucket->kept - first, headers);
   if (status != WEIR_OK) return status;
-  if (large && weir_factors_encoded(&bucket->plan)) spoil_second(bucket);
-  status = sum(bucket, first, bucket->kept - first, headers);
-  if (status != WEIR_OK) return status;
-  if (bucket->error != NULL) status = engine->backend->take_off(bucket);
+  if (bucket->error != NULL) status = weir_lowrank_take_off(bucket);
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
   bucket->overflow = is_large(bucket);
   bucket->settled = true;

@@ -12,6 +12,9 @@ size_t weir_lowrank_floats(const weir_bucket *bucket, size_t *first_sum);
 /* The bucket's tensor number i, after the one in *t; start with a zeroed *t. */
 void weir_lowrank_tensor(const weir_bucket *bucket, size_t i, weir_thin *t);
 
+/* Of rounded sums, when the second is through: what this rank's Q has sent is taken off e. */
+weir_status weir_lowrank_take_off(weir_bucket *bucket);
+
 /* Where to start from: shapes at the engine's creation; room for a plan's rank, new columns drawn;
  * what a step that counts leaves to the next. */
 weir_status weir_warm_shape(weir_engine *engine, const size_t *rows);

@@ -35,6 +35,8 @@ static void settle_bucket(weir_bucket *bucket) {
     (void)backend->store(bucket, NULL);
   else if (bucket->scheme == WEIR_SCHEME_SHARED)
     (void)backend->settle(bucket, NULL);
+  else if (bucket->thin && bucket->error != NULL)
+    (void)weir_lowrank_take_off(bucket);
   bucket->settled = true;
 }
 

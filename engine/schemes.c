@@ -46,9 +46,9 @@ static weir_status check_path(const weir_bucket *bucket) {
 
 /* Said by all ranks of a group in which some rank has a device. */
 static weir_status check_device(const weir_bucket *bucket) {
-  if (!bucket->engine->config.devices || weir_plan_on_device(&bucket->plan)) return WEIR_OK;
-  return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run %son a device yet",
-                   bucket->codec->name, bucket->codec->device ? "with rounded sums " : "");
+  if (!bucket->engine->config.devices || bucket->codec->device) return WEIR_OK;
+  return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run on a device yet",
+                   bucket->codec->name);
 }
 
 /* Low rank without a matrix is a dense sum, where it is no sum of messages; and where nothing is

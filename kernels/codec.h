@@ -176,9 +176,6 @@ void weir_qsgd_mean_errors(const float *x, size_t n, uint32_t bucket,
                            double error2[WEIR_QSGD_WIDTHS]);
 /* Do values of such a sum travel rounded, so that ranks keep what that loses? */
 bool weir_sums_rounded(const weir_plan *plan);
-/* Have devices the operations of a plan's codec?  Low rank whose sums are rounded has none
- * yet. */
-bool weir_plan_on_device(const weir_plan *plan);
 /* The codec whose row says that it is the usual one of a scheme. */
 const weir_codec *weir_codec_usual(uint32_t scheme);
 

@@ -214,8 +214,12 @@ typedef struct weir_device_ops {
   weir_status (*store)(weir_device *device, size_t bucket, const float *next, const float *sum);
   /* THIN, values as in compress.  With the orthogonal columns of all ranks in the first part: this
    * rank's Q goes to the second, what that sends is taken off e, and told->other is of what is
-   * left. Waits. */
-  weir_status (*project_back)(weir_device *device, size_t bucket, float *values);
+   * left.  Where sums are rounded, lost is not NULL, page-locked, as long as the first part: then
+   * nothing is taken off, and e of what travels whole becomes what is there.  Waits. */
+  weir_status (*project_back)(weir_device *device, size_t bucket, float *values, const float *lost);
+  /* After that: what this sends in Q's place, page-locked, is taken off e, and at finish
+   * told->other is of what is left. */
+  weir_status (*take_off)(weir_device *device, size_t bucket, const float *q);
   /* With all ranks' Q there: sum = P Q^T, and what travels whole. */
   weir_status (*expand)(weir_device *device, size_t bucket, const float *values);
   /* g = share * sum, for the bucket's tensors; rounded to 16 bits where these have as many. */

@@ -50,11 +50,6 @@ bool weir_sums_rounded(const weir_plan *plan) {
           plan->wire >= WEIR_WIRE_AUTO_BF16);
 }
 
-bool weir_plan_on_device(const weir_plan *plan) {
-  return weir_codecs[plan->codec]->device &&
-         !(plan->scheme == WEIR_SCHEME_LOW_RANK && weir_sums_rounded(plan));
-}
-
 static weir_status check_scheme(const weir_codec *codec, const weir_plan *plan) {
   char name[WEIR_COLLECTIVE_TEXT_MAX], expected[WEIR_PLAN_TEXT_MAX];
   weir_plan_collective(plan, name);

@@ -129,7 +129,9 @@ weir_status weir_device_ship(weir_device *device, size_t bucket, weir_cuda *cuda
 weir_status weir_device_stale(weir_device *device, size_t bucket, const uint32_t *index, size_t k);
 weir_status weir_device_store(weir_device *device, size_t bucket, const float *next,
                               const float *sum);
-weir_status weir_device_project_back(weir_device *device, size_t bucket, float *values);
+weir_status weir_device_project_back(weir_device *device, size_t bucket, float *values,
+                                     const float *lost);
+weir_status weir_device_take_off(weir_device *device, size_t bucket, const float *q);
 weir_status weir_device_expand(weir_device *device, size_t bucket, const float *values);
 weir_status weir_device_publish(weir_device *device, size_t bucket, void *const *g, float share);
 weir_status weir_device_finish(weir_device *device, bool *overflow);

@@ -323,7 +323,11 @@ static const char *const arms[] = {"topk:0.1:ag",
                                    "randomk:0.1:art-ring",
                                    "randomk:0.3:art-tree:auto-bf16",
                                    "powersgd:1:dense-ring",
-                                   "powersgd:5:dense-tree"};
+                                   "powersgd:5:dense-tree",
+                                   "powersgd:3:dense-ring:auto-bf16",
+                                   "powersgd:2:dense-hier-tree:auto-bf16",
+                                   "powersgd:2:dense-sra",
+                                   "powersgd:16:dense-sra"};
 #define ARMS (sizeof arms / sizeof *arms)
 
 #endif

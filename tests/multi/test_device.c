@@ -143,8 +143,10 @@ Test(device, every_arm_gives_the_bits_of_the_host) { try_arms(0); }
 Test(device, momentum_correction_gives_the_bits_of_the_host) { try_arms(0.9); }
 
 /* Of more rows than its sums run through at once a matrix has another Q than on the host; what that
- * does not send stays in the residual. */
+ * does not send, or rounding loses of it, stays in the residual. */
 Test(device, tall_matrices_lose_nothing) {
+  static const char *const plans[] = {"powersgd:1:dense-ring", "powersgd:1:dense-ring:auto-bf16",
+                                      "powersgd:1:dense-sra"};
   static course c;
   c.device = test_device_open();
   lay_out(&c, 12000);
@@ -155,9 +157,12 @@ Test(device, tall_matrices_lose_nothing) {
   cr_assert_gt(c.rows[0], 512);
   c.seed = 5;
   c.count = 4;
-  for (int s = 0; s < c.count; s++)
-    c.steps[s] = (script_step){.plan = plan_of("powersgd:1:dense-ring", 1), .poisoned = -1};
-  compare(&c, 2, 3, false);
+  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
+    for (unsigned where = 1; where <= 3; where += 2) {
+      for (int s = 0; s < c.count; s++)
+        c.steps[s] = (script_step){.plan = plan_of(plans[p], 1), .poisoned = -1};
+      compare(&c, 2, where, false);
+    }
 }
 
 /* --- courses of changing plans ---------------------------------------------------------------- */
@@ -223,8 +228,8 @@ Test(device, groups_trials_and_poisoned_gradients_leave_the_bits_of_the_host) {
 /* Steps of a trial build upon each other, and of all of them nothing is left. */
 Test(device, long_trials_leave_no_velocity) {
   static const char *const tried[] = {
-      "topk:0.1:ag",           "qsgd:0.125:ag",   "star:0.1:art-ring", "none:1:dense-ring",
-      "powersgd:2:dense-ring", "topk:0.1:hitopk", "qsgd:0.125:sra"};
+      "topk:0.1:ag",           "qsgd:0.125:ag",        "star:0.1:art-ring", "none:1:dense-ring",
+      "powersgd:2:dense-ring", "powersgd:2:dense-sra", "topk:0.1:hitopk",   "qsgd:0.125:sra"};
   static course c;
   c.device = test_device_open();
   for (size_t k = 0; k < sizeof tried / sizeof *tried; k++) {
@@ -269,20 +274,22 @@ static void three_buckets(script_step *s, const char *text) {
  * a wait more where they come from a rank.  Sums of messages that the device makes take one for
  * each time that messages leave it: sra for values and for sums (fp16's values go in two parts), a
  * ring of two for either hop, a tree once.  HiTopKComm's message is made when a machine's ranks
- * have summed. */
+ * have summed.  Low rank waits for P and for Q, rounded no
+ * more often. */
 Test(device, steps_wait_once_a_group_and_allocate_nothing) {
   static course c;
   const struct {
     const char *plan;
     uint64_t whole, buckets; /* waits a step */
-  } kinds[] = {{"topk:0.1:ag", 2, 4},        {"qsgd:0.125:ag", 2, 4},
-               {"none:1:dense-ring", 2, 4},  {"bf16:1:dense-ring", 2, 4},
-               {"star:0.1:art-ring", 3, 7},  {"lwtopk:0.1:ag:auto-bf16", 2, 4},
-               {"qsgd:0.125:sra", 4, 10},    {"qsgd:0.25:compressed-ring", 4, 10},
-               {"fp16:0.5:sra", 5, 13},      {"qsgd:0.125:compressed-tree", 3, 7},
-               {"onebit:0.03125:sra", 2, 4}, {"qsgd:0.125:path=c.ag.d", 2, 4},
-               {"minifloat:0.25:ag", 2, 4},  {"minifloat:0.25:sra", 4, 10},
-               {"topk:0.1:hitopk", 3, 7}};
+  } kinds[] = {{"topk:0.1:ag", 2, 4},          {"qsgd:0.125:ag", 2, 4},
+               {"none:1:dense-ring", 2, 4},    {"bf16:1:dense-ring", 2, 4},
+               {"star:0.1:art-ring", 3, 7},    {"lwtopk:0.1:ag:auto-bf16", 2, 4},
+               {"qsgd:0.125:sra", 4, 10},      {"qsgd:0.25:compressed-ring", 4, 10},
+               {"fp16:0.5:sra", 5, 13},        {"qsgd:0.125:compressed-tree", 3, 7},
+               {"onebit:0.03125:sra", 2, 4},   {"qsgd:0.125:path=c.ag.d", 2, 4},
+               {"minifloat:0.25:ag", 2, 4},    {"minifloat:0.25:sra", 4, 10},
+               {"topk:0.1:hitopk", 3, 7},      {"powersgd:2:dense-ring", 3, 7},
+               {"powersgd:2:dense-sra", 3, 7}, {"powersgd:2:dense-tree:auto-bf16", 3, 7}};
   c.device = test_device_open();
   c.blind = true;
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)

@@ -90,8 +90,4 @@ Test(refused_plans, hitopk_on_one_machine) {
 /* Said by all ranks, of which these have none. */
 Test(refused_plans, what_devices_have_no_operations_for) {
   check(3, (request){"nonzero:0.25:ag", NULL, "codec nonzero does not run on a device", true});
-  check(2, (request){"powersgd:4:dense-tree:auto-bf16", NULL,
-                     "codec powersgd does not run with rounded sums on a device", true});
-  check(2, (request){"powersgd:4:dense-sra", NULL,
-                     "codec powersgd does not run with rounded sums on a device", true});
 }

@@ -135,6 +135,16 @@ static void *trainer_main(void *argument) {
   return NULL;
 }
 
+/* What the survivors may have less, or more, of an element than was given: what rank 0 has rounded
+ * of sums is lost with it.  Integers sums of floats hold; of factors, which hold none, up to 96 an
+ * element are rounded, by 2^-9 or a 16th at the most, in each of six steps.  Had a rank that missed
+ * a step not taken off what it sent in that, it would be 30 and more. */
+static double may_be_lost(const char *policy, double momentum) {
+  const bool rounds = strstr(policy, ":bf16:") != NULL || strstr(policy, ":compressed") != NULL;
+  if (strstr(policy, ":powersgd:") == NULL) return rounds && momentum > 0 ? INFINITY : 0.01;
+  return strstr(policy, ":auto-bf16") != NULL ? 1 : strstr(policy, "-sra") != NULL ? 20 : 0.01;
+}
+
 /* Returns whether a rank had missed a step; *over when rank 0 never came to its end. */
 static bool play(const char *policy, int ranks, uint64_t strike, bool registered, double momentum,
                  unsigned devices, bool *over) {
@@ -182,10 +192,9 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
     if (missed && !registered) break;
     cr_assert_eq(memcmp(t[r].moved, t[1].moved, sizeof t[r].moved), 0, "%s, transfer %d", policy,
                  (int)strike);
-    /* Of velocities, which are no integers, rank 0 has lost what it has rounded of sums. */
-    const bool rounds = strstr(policy, ":bf16:") != NULL || strstr(policy, ":compressed") != NULL;
-    for (size_t i = 0; i < N && !(rounds && momentum > 0); i++)
-      cr_assert_lt(fabs((double)t[r].moved[i] + kept[i]), 0.01,
+    const double most = may_be_lost(policy, momentum);
+    for (size_t i = 0; i < N; i++)
+      cr_assert_lt(fabs((double)t[r].moved[i] + kept[i]), most,
                    "%s, transfer %d, element %zu: %g %g", policy, (int)strike, i,
                    (double)t[r].moved[i], kept[i]);
   }
@@ -225,13 +234,19 @@ Test(session_shrink, at_any_transfer) {
 #ifndef __SANITIZE_THREAD__ /* which does not know the emulated device's coroutines */
 /* With devices (bit r: of rank r), residuals and sums are there. */
 Test(session_shrink, on_devices) {
-  static const char *const policies[] = {
-      "fixed:bf16:1:dense-tree",     "fixed:none:1:dense-tree",
-      "fixed:topk:0.1:ag:auto-bf16", "fixed:qsgd:0.125:ag",
-      "fixed:star:0.1:art-tree",     "fixed:randomk:0.1:art-ring",
-      "fixed:powersgd:2:dense-tree", "fixed:var:0.1:art-tree:auto-bf16",
-      "fixed:fp16:0.5:sra",          "fixed:fp16:0.5:compressed-tree",
-      "fixed:qsgd:0.125:path=c.ag.d"};
+  static const char *const policies[] = {"fixed:bf16:1:dense-tree",
+                                         "fixed:none:1:dense-tree",
+                                         "fixed:topk:0.1:ag:auto-bf16",
+                                         "fixed:qsgd:0.125:ag",
+                                         "fixed:star:0.1:art-tree",
+                                         "fixed:randomk:0.1:art-ring",
+                                         "fixed:powersgd:2:dense-tree",
+                                         "fixed:var:0.1:art-tree:auto-bf16",
+                                         "fixed:fp16:0.5:sra",
+                                         "fixed:fp16:0.5:compressed-tree",
+                                         "fixed:qsgd:0.125:path=c.ag.d",
+                                         "fixed:powersgd:2:dense-sra",
+                                         "fixed:powersgd:2:dense-tree:auto-bf16"};
   int missed = 0;
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     if (p == 0 || sampled(3)) missed += sweep_on(policies[p], 4, true, 0, p == 0 ? 5 : 15);
@@ -252,6 +267,8 @@ Test(session_shrink, low_rank) {
   missed += sweep("fixed:powersgd:2:dense-ring", 3, true, 0);
   missed += sweep("fixed:powersgd:1:dense-tree", 4, true, 0);
   missed += sweep("fixed:powersgd:3:dense-halving", 3, true, 0);
+  missed += sweep("fixed:powersgd:2:dense-tree:auto-bf16", 4, true, 0);
+  missed += sweep("fixed:powersgd:2:dense-sra", 3, true, 0);
   cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
 }
 
