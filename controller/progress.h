@@ -86,20 +86,22 @@ weir_slope weir_loss_slope(const double *loss, size_t count);
 /* Is it falling fast enough for a trial to tell something? */
 bool weir_slope_clear(const weir_slope *slope);
 
-/* The course of a loss over any number of steps: means of blocks, which become twice as long
- * whenever there are as many as there is room for.  Begun as zeros. */
+/* The losses of any number of steps in little room: their means over blocks of as many steps each.
+ * Whenever the room is full, each two blocks become one that is twice as long.  All zeros is the
+ * empty one. */
 enum { WEIR_COURSE_BLOCKS = 128 };
 typedef struct weir_course {
   uint64_t each;  /* steps of a block: a power of 2; 0 before the first step */
-  size_t blocks;  /* that are whole */
-  uint64_t begun; /* steps behind them, and */
-  double sum;     /* their losses' */
+  size_t blocks;  /* complete ones */
+  uint64_t begun; /* steps of the block that is not complete yet */
+  double sum;     /* of the losses of these steps */
   double mean[WEIR_COURSE_BLOCKS];
 } weir_course;
 void weir_course_add(weir_course *course, double loss);
 uint64_t weir_course_steps(const weir_course *course);
-/* Through the newest so many steps, in whole blocks; level and per_step as of single steps, scatter
- * as of such whose errors have nothing to do with each other. */
+/* The line through the newest complete blocks of at most so many steps.  It is told as one through
+ * single steps: the level is that of the last step, and the scatter that of single losses, if what
+ * batches add to them is independent. */
 weir_slope weir_course_slope(const weir_course *course, uint64_t steps);
 
 typedef struct weir_evidence {

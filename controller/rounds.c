@@ -25,8 +25,8 @@ static const uint64_t follow_steps = 32;
 /* What a training ends with must not be missing what a method still holds back, or rounds by: the
  * last steps, and a share of all, are a safe plan's. */
 static const uint64_t last_least = 48, last_share = 20;
-/* Where it is not known which steps are the last, or an optimizer promises nothing of what is owed,
- * a method may be behind by so much of the loss. */
+/* Where it is not known which steps are the last, or the update rule does not promise that a method
+ * catches up with what it is behind, it may be behind by so much of the loss. */
 static const double most_debt = 0.01;
 /* Where its length is not known, a training is taken to be no shorter than this: else a method that
  * is fast enough to pay for its trial within a few steps would wait until a training is half
@@ -91,8 +91,9 @@ static bool falls_over(const weir_rounds *r, size_t from_end, size_t count) {
   return weir_slope_clear(&slope);
 }
 
-/* The loss is followed over the later half of the training: it was steeper before, and over a
- * shorter time batches make it look steeper now and then than it is, and methods alike. */
+/* Steps whose losses the slope is taken from: the later half of the training, as the loss fell
+ * faster before.  Over fewer steps batches make the slope look steeper than it is now and then, and
+ * beside too steep a slope all methods look as good as the plan in force. */
 static uint64_t later_half(const weir_rounds *r) {
   const uint64_t steps = weir_course_steps(&r->course);
   return r->told / 2 < steps ? r->told / 2 : steps;

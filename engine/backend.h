@@ -51,8 +51,9 @@ struct weir_backend {
    * bucket->error, and the sum `value`.  store: e becomes bucket->lost or 0, and the sum `sum`.
    * project_back: with the common columns in bucket->value, this rank's Q, and what that sends is
    * taken off e; but where sums are rounded, Q alone, and e of what travels whole becomes what the
-   * first sum lost.  take_off: then, what this q sends is taken off e, Q but for what its sum has
-   * lost.  settle and store with NULL: the sum is of no interest any more. */
+   * first sum lost.  take_off: after the second sum, where sums are rounded; q is this rank's Q
+   * less what rounding lost of it, and P q^T is taken off e.  settle and store with NULL: the sum
+   * is of no interest any more. */
   weir_status (*add)(weir_bucket *bucket, int rank);
   weir_status (*pass_on)(weir_bucket *bucket);
   weir_status (*list)(weir_bucket *bucket, size_t *bytes);

@@ -217,8 +217,8 @@ typedef struct weir_device_ops {
    * left.  Where sums are rounded, lost is not NULL, page-locked, as long as the first part: then
    * nothing is taken off, and e of what travels whole becomes what is there.  Waits. */
   weir_status (*project_back)(weir_device *device, size_t bucket, float *values, const float *lost);
-  /* After that: what this sends in Q's place, page-locked, is taken off e, and at finish
-   * told->other is of what is left. */
+  /* After project_back with lost: q, page-locked, is this rank's Q less what rounding lost of it.
+   * P q^T is taken off e, in the stream's order, and at finish told->other is of what is left. */
   weir_status (*take_off)(weir_device *device, size_t bucket, const float *q);
   /* With all ranks' Q there: sum = P Q^T, and what travels whole. */
   weir_status (*expand)(weir_device *device, size_t bucket, const float *values);

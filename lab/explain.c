@@ -74,8 +74,10 @@ static char *tried(const weir_report_decision *d) {
       t->samples, t->progress);
   if (!isnan(t->low) && !isnan(t->high))
     g_string_append_printf(text, " (between %.2f and %.2f)", t->low, t->high);
-  const bool falls = !strcmp(t->verdict, "falls");
-  g_string_append(text, !strcmp(t->verdict, "holds") ? ", so it holds the loss."
+  const bool holds = !strcmp(t->verdict, "holds"), falls = !strcmp(t->verdict, "falls");
+  const bool taken = !strcmp(d->choice.plan, t->plan);
+  g_string_append(text, holds && taken ? ", so it holds the loss."
+                        : holds        ? ", which would do, but it was not taken (why: below)."
                         : falls && t->low > 1.0
                             ? ", more than there is to make, so it is not believed."
                         : falls ? ", so it does not hold the loss."
