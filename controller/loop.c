@@ -63,7 +63,7 @@ void weir_loop_say(weir_loop *loop, const char *format, ...) {
 void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan) {
   loop->directive = (weir_directive){.action = action, .plan = *plan};
   loop->has_directive = true;
-  if (action == WEIR_ACTION_SWITCH || action == WEIR_ACTION_TRIAL) {
+  if (weir_action_plans(action)) {
     loop->directive.plan.id = loop->next_id++;
     loop->last = loop->directive;
     loop->waiting = 1;

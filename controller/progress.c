@@ -6,33 +6,29 @@
 
 #include "base/base.h"
 
-const weir_progress_parameters weir_progress_method = {.most_error = 0.25,
-                                                       .clear = 3.0,
-                                                       .scatter_weight = 3.0,
-                                                       .correlation = 1.5,
-                                                       .least = -1.0,
-                                                       .most = 3.0};
+const weir_progress_parameters weir_progress_method = {
+    .most_error = 0.25, .clear = 3.0, .scatter_weight = 3.0, .least = -1.0, .most = 3.0};
 
 /* As runs of the MLP, the convolutional net, the GPT and the recommender suggest
  * (docs/internals/progress.md). */
 const weir_round_form weir_round_adaptive = {.steps = WEIR_ROUND_STEPS,
+                                             .after = WEIR_ROUND_AFTER,
                                              .losses = 64,
-                                             .hold = 0.85,
+                                             .hold = 0.9,
                                              .fall = 0.95,
                                              .beyond = 1.0,
-                                             .scatter = 0.15,
-                                             .known = 0.25,
-                                             .rounding = {.progress = 0.95, .error = 0.15},
+                                             .scatter = 0.1,
+                                             .correlation = 3.0,
+                                             .known = 0.15,
                                              .lagging = {.progress = 0.85, .error = 0.35},
                                              .asked = 6.0,
                                              .failed = 0.5,
                                              .doubt = 0.7,
-                                             .holds = 0.6,
                                              .holds_lagging = 0.4};
 #define UNDER_SGD(of_steps, of_losses)                                                         \
   {                                                                                            \
     .steps = of_steps, .losses = of_losses, .by_debt = true, .hold = 0.965, .fall = 0.985,     \
-    .beyond = INFINITY, .scatter = 0.05, .known = 16.0,                                        \
+    .beyond = INFINITY, .scatter = 0.05, .correlation = 1.5, .known = 16.0,                    \
     .rounding = {.progress = 1.0, .error = 0.05}, .lagging = {.progress = 0.95, .error = 0.1}, \
     .asked = 12.0, .failed = 0.0, .doubt = 0.25, .holds = 0.9, .holds_lagging = 0.9,           \
     .holds_debt = 15.0                                                                         \
@@ -130,8 +126,8 @@ static double mean_behind(const double *arm, const double *reference, size_t fro
   return mean;
 }
 
-bool weir_round_comparable(const double *arm, const double *reference, size_t steps) {
-  for (size_t k = 0; k < steps; k++)
+bool weir_round_comparable(const double *arm, const double *reference, size_t batches) {
+  for (size_t k = 0; k < batches; k++)
     if (!isfinite(reference[k])) return false;
   return fabs(arm[0] - reference[0]) <= 2e-4 * fabs(reference[0]);
 }
@@ -157,17 +153,14 @@ static double share_of_progress(double behind, double steps, const weir_slope *s
 
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
                     const weir_round_form *form, const weir_slope *slope) {
-  const size_t quarter = form->steps / 4, length = form->steps / 2 / WEIR_ROUND_SAMPLES;
   const weir_progress_parameters *method = &weir_progress_method;
   if (!form->by_debt && !(slope->per_step - slope->error > 0.0)) return false;
-  const double before = mean_behind(arm, reference, quarter, quarter);
-  const double before_at = 1.5 * (double)quarter - 0.5;
+  const size_t half = (form->after > 0 ? form->after : form->steps) / 2;
+  const size_t length = half / WEIR_ROUND_SAMPLES, first = weir_round_batches(form) - half;
   for (size_t i = 0; i < WEIR_ROUND_SAMPLES; i++) {
-    const size_t from = 2 * quarter + i * length;
-    const double between = (double)from + 0.5 * ((double)length - 1.0) - before_at;
-    const double d = mean_behind(arm, reference, from, length);
+    const double d = mean_behind(arm, reference, first + i * length, length);
     const double sample = form->by_debt ? 1.0 - d / fabs(slope->level)
-                                        : share_of_progress(d - before, between, slope);
+                                        : share_of_progress(d, (double)form->steps, slope);
     push(evidence, fmin(method->most, fmax(method->least, sample)));
   }
   return true;
@@ -191,15 +184,13 @@ weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_rou
     const double off = evidence->sample[i] - mean;
     square += off * off;
   }
-  const double variance = square / (method->scatter_weight + n - 1.0) * method->correlation / n;
+  const double variance = square / (method->scatter_weight + n - 1.0) * form->correlation / n;
   const double believed = 1.0 / (before->error * before->error), seen = 1.0 / variance;
   const double error = 1.0 / sqrt(believed + seen);
   j.mean = (believed * before->progress + seen * mean) / (believed + seen);
   j.low = j.mean - error;
   j.high = j.mean + error;
-  /* Coarser gradients teach no more than fine ones.  But an optimizer that divides by what
-   * gradients were like takes smaller steps as these become noisier, and as at the end of a
-   * training the loss falls at once, until larger steps come back. */
+  /* Coarser gradients teach no more than fine ones. */
   if (j.high < form->fall || j.low > form->beyond)
     j.verdict = WEIR_VERDICT_FALLS;
   else if (j.low > form->hold && sqrt(variance) <= method->most_error)

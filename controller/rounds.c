@@ -1,9 +1,9 @@
 /* Which arm is tried when, and what comes of it: paired trials of policy weir.
  *
- * A round takes 192 steps of an arm, or 36 under SGD, from a checkpoint, goes back, and the plan in
- * force takes the same batches: its steps count, so that a round costs the arm's steps alone.  A
- * header's loss is that of its own step, and a directive is in force two steps after the
- * observation it answers. */
+ * A round takes 36 steps of an arm from a checkpoint, or 192, of which nothing remains, and under
+ * other rules than SGD 48 of the plan in force from there; goes back, and the plan in force takes
+ * the same batches.  These steps count, so that a round costs the others alone.  A header's loss is
+ * that of its own step, and a directive is in force two steps after the observation it answers. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,8 +25,7 @@ static const uint64_t follow_steps = 32;
 /* What a training ends with must not be missing what a method still holds back, or rounds by: the
  * last steps, and a share of all, are a safe plan's. */
 static const uint64_t last_least = 48, last_share = 20;
-/* Where it is not known which steps are the last, or the update rule does not promise that a method
- * catches up with what it is behind, it may be behind by so much of the loss. */
+/* Where it is not known which steps are the last, a method may be behind by so much of the loss. */
 static const double most_debt = 0.01;
 /* Where its length is not known, a training is taken to be no shorter than this: else a method that
  * is fast enough to pay for its trial within a few steps would wait until a training is half
@@ -45,7 +44,9 @@ static const weir_round_form *form_of(const weir_rounds *r) {
   return weir_round_form_of(&r->tried, r->rule);
 }
 
-uint64_t weir_round_room(const weir_round_form *form) { return form->steps + 2 * WEIR_ROOM_LEAST; }
+uint64_t weir_round_room(const weir_round_form *form) {
+  return weir_round_batches(form) + 2 * WEIR_ROOM_LEAST;
+}
 
 /* Once. */
 static void say(weir_loop *loop, const char *text) {
@@ -205,9 +206,14 @@ static double budget_s(const weir_loop *loop, uint64_t step, const weir_round_fo
          (loop->rounds.elapsed_s + time_left(loop, step, form, step_s));
 }
 
+/* What a round of a plan of step_s costs. */
+static double round_s(const weir_loop *loop, const weir_round_form *form, double step_s) {
+  return (double)form->steps * step_s + (double)form->after * loop->learnt.step_s;
+}
+
 static bool affordable(const weir_loop *loop, uint64_t step, const weir_round_form *form,
                        double step_s) {
-  return loop->rounds.spent_s + (double)form->steps * step_s <= budget_s(loop, step, form, step_s);
+  return loop->rounds.spent_s + round_s(loop, form, step_s) <= budget_s(loop, step, form, step_s);
 }
 
 /* Rounds that the rest of the budget pays for. */
@@ -215,8 +221,8 @@ static double rounds_left(const weir_loop *loop, uint64_t step, const weir_round
                           double step_s) {
   const weir_rounds *r = &loop->rounds;
   if (r->steps == 0) return affordable(loop, step, form, step_s) ? INFINITY : 0.0;
-  const double round_s = (double)form->steps * step_s;
-  return fmax(0.0, floor((budget_s(loop, step, form, step_s) - r->spent_s) / round_s));
+  const double paid = budget_s(loop, step, form, step_s) - r->spent_s;
+  return fmax(0.0, floor(paid / round_s(loop, form, step_s)));
 }
 
 /* Steps for which a method is in force once it has been shown: those that are left are shared
@@ -250,14 +256,15 @@ static double worth_trying(const weir_loop *loop, uint64_t step, const weir_plan
                            double now_s, double step_s) {
   static const double repaid_least = 2.0;
   const weir_round_form *form = weir_round_form_of(plan, loop->rounds.rule);
-  const double round = (double)form->steps;
+  const double round = (double)weir_round_batches(form);
   const uint64_t left = left_for_methods(&loop->rounds, step);
   const double rounds = rounds_left(loop, step, form, step_s);
   if (rounds < 1.0 || (double)left < 2.0 * round) return 0.0;
   const double once = (double)known_for(loop, step, form, rounds - 1.0);
   const double steps = rounds >= 2.0 && left < UINT64_MAX ? (double)left : fmin((double)left, once);
-  const double tried = fmin(rounds, ceil(steps / once)) * round;
-  const double taken = tried * step_s; /* and the other plan takes the batches of each round */
+  const double times = fmin(rounds, ceil(steps / once));
+  const double taken = times * round_s(loop, form, step_s);
+  const double tried = times * round; /* batches that the other plan takes */
   const double saved = holds_likely(form, plan) * fmax(0.0, steps - tried) * (now_s - step_s);
   if (saved <= repaid_least * taken) return 0.0;
   return form->by_debt ? saved - taken : saved / taken;
@@ -271,7 +278,8 @@ static void begin(weir_loop *loop, size_t method, const weir_plan *plan) {
   r->method = method;
   r->tried = loop->directive.plan;
   r->plan_id = loop->directive.plan.id;
-  r->ran = r->paired = 0;
+  r->follow_id = 0;
+  r->ran = r->turned = r->paired = 0;
   r->dropped = loop->dropped;
 }
 
@@ -346,12 +354,10 @@ static double share_behind(const weir_rounds *r, const double *arm, const double
 }
 
 /* Where nobody knows how long the training is, it may end with what a method still holds back; and
- * where it is known, what is far behind after one round may not come back in the last steps.  Under
- * other rules than SGD nothing says that it comes back at all, and a method that fell far behind at
- * first seems to make more than all of the progress while it makes up for some of it.  What leaps
- * away at once is not followed any further. */
+ * where it is known, what is far behind after one round may not come back in the last steps.  What
+ * leaps away at once is not followed any further. */
 static bool too_far_behind(const weir_rounds *r, const double *arm, const double *reference) {
-  const double most = r->steps == 0 || !form_of(r)->by_debt ? most_debt : most_debt_ever;
+  const double most = r->steps == 0 ? most_debt : most_debt_ever;
   return share_behind(r, arm, reference) > most || weir_round_leaps(arm, reference, &r->slope);
 }
 
@@ -395,7 +401,7 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   r->slope = slope_now(r);
   /* What only rounds does not leap: then it is the trainer. */
   const bool comparable =
-      weir_round_comparable(arm, reference, form->steps) &&
+      weir_round_comparable(arm, reference, weir_round_batches(form)) &&
       !(weir_plan_rounds(&r->tried) && weir_round_leaps(arm, reference, &r->slope));
   if (!comparable || !weir_round_add(evidence, arm, reference, form, &r->slope)) {
     abandon(r, seen->step);
@@ -429,10 +435,11 @@ static double promised_fall(const weir_rounds *r, double from, double to) {
   return r->promised.per_step * (double)r->promised_at * log(to / from);
 }
 
-/* What SGD promises does not hold here: methods have to show progress itself, by other samples. */
-static void doubt_rule(weir_rounds *r) {
+/* What SGD promises does not hold here: methods have to show progress itself, in other rounds. */
+static void doubt_rule(weir_rounds *r, uint64_t step) {
   if (r->rule == WEIR_RULE_ADAPTIVE) return;
   r->rule = WEIR_RULE_ADAPTIVE;
+  if (r->phase != WEIR_ROUND_NONE) abandon(r, step);
   for (size_t m = 0; m < WEIR_METHODS; m++) r->record[m].evidence.count = 0;
 }
 
@@ -450,14 +457,14 @@ static bool behind(weir_loop *loop, const weir_observation *seen) {
   const double promised = promised_fall(r, r->anchor, middle);
   const double fallen = r->anchor_loss - newest_mean(r, follow_steps);
   if (fallen < -follow_risen * noise) {
-    doubt_rule(r);
+    doubt_rule(r, seen->step);
     return true;
   }
   if (promised < form->asked * noise) return false;
   weir_method_record *of = &r->record[method];
   if (fallen < form->doubt * promised) {
     of->good_until = seen->step;
-    doubt_rule(r);
+    doubt_rule(r, seen->step);
   }
   follow_from(r, seen->step, 0.0);
   return fallen < form->failed * promised;
@@ -513,14 +520,31 @@ static weir_status give_up(weir_loop *loop, const weir_observation *seen, reason
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
+/* A step of the arm, or of the plan in force after it. */
 static void in_trial(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
-  if (!seen->trial || seen->plan.id != r->plan_id) return; /* its directive is still on the way */
+  const weir_round_form *form = form_of(r);
+  const bool follows = r->follow_id > 0 && seen->plan.id == r->follow_id;
+  /* The trial's directive may be on the way yet. */
+  if (!seen->trial || (seen->plan.id != r->plan_id && !follows)) return;
   if (r->ran == 0) r->first = seen->step;
-  if (r->ran < form_of(r)->steps) r->tried_loss[r->ran] = seen->loss;
-  if (++r->ran < form_of(r)->steps - 1 || r->phase != WEIR_ROUND_TRIAL) return;
-  weir_loop_direct(loop, WEIR_ACTION_SWITCH, &loop->current); /* back to the checkpoint */
-  r->phase = WEIR_ROUND_BACK;
+  if (follows && r->turned == 0) r->turned = r->ran;
+  if (r->ran < weir_round_batches(form)) r->tried_loss[r->ran] = seen->loss;
+  r->ran++;
+  if (r->phase != WEIR_ROUND_TRIAL) return;
+  if (form->after > 0 && r->follow_id == 0 && r->ran + 1 >= form->steps) {
+    weir_loop_direct(loop, WEIR_ACTION_FOLLOW, &loop->current);
+    r->follow_id = loop->directive.plan.id;
+  } else if (r->ran + 1 >= weir_round_batches(form)) {
+    weir_loop_direct(loop, WEIR_ACTION_SWITCH, &loop->current); /* back to the checkpoint */
+    r->phase = WEIR_ROUND_BACK;
+  }
+}
+
+/* Was the plan in force back after the arm's steps, or hardly later? */
+static bool turned(const weir_rounds *r) {
+  const weir_round_form *form = form_of(r);
+  return form->after == 0 || (r->turned > 0 && r->turned <= form->steps + form->after / 4);
 }
 
 static weir_status back(weir_loop *loop, const weir_observation *seen) {
@@ -530,13 +554,14 @@ static weir_status back(weir_loop *loop, const weir_observation *seen) {
     return WEIR_OK;
   }
   if (seen->plan.id != loop->current.id) return WEIR_OK;
-  if (seen->step != r->first + r->paired || loop->dropped != r->dropped ||
-      r->ran < form_of(r)->steps) {
+  const size_t batches = weir_round_batches(form_of(r));
+  if (seen->step != r->first + r->paired || loop->dropped != r->dropped || r->ran < batches ||
+      !turned(r)) {
     abandon(r, seen->step);
     return WEIR_OK;
   }
   r->kept_loss[r->paired++] = seen->loss;
-  return r->paired == form_of(r)->steps ? judge(loop, seen) : WEIR_OK;
+  return r->paired == batches ? judge(loop, seen) : WEIR_OK;
 }
 
 /* Has the network moved so that another plan that may be chosen is clearly faster than the one in

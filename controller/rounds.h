@@ -31,13 +31,14 @@ typedef struct weir_rounds {
   double budget;  /* share of the training's time */
   uint32_t rule;  /* weir_update_rule; adaptive once a method fell behind in force */
   uint64_t steps; /* of the training; 0: not known */
-  /* The round under way: steps of `tried` are rolled back, then the plan in force takes the same
-   * batches. */
+  /* The round under way: steps of `tried`, and of what follows, are rolled back, then the plan in
+   * force takes the same batches. */
   size_t method;
   weir_plan tried;
   uint64_t plan_id, first; /* the trial's plan; the step its first batch belongs to */
-  size_t ran, paired;
-  double tried_loss[WEIR_ROUND_STEPS], kept_loss[WEIR_ROUND_STEPS];
+  uint64_t follow_id;      /* the plan in force as it follows in the trial; 0: not yet directed */
+  size_t ran, turned, paired; /* steps of the trial; of the arm, once another follows; after it */
+  double tried_loss[WEIR_ROUND_BATCHES], kept_loss[WEIR_ROUND_BATCHES];
   uint64_t dropped;
   /* Losses of steps that count, one after the other; begun anew when a step's is missing. */
   double loss[WEIR_LOSSES];

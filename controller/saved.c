@@ -115,10 +115,9 @@ static void table(weir_saved *s, weir_plan_bucket *buckets, const weir_plan *of,
 }
 
 static void directive(weir_saved *s, weir_directive *d, size_t tensors) {
-  small(s, &d->action, WEIR_ACTION_ACCEPT);
+  small(s, &d->action, WEIR_ACTION_FOLLOW);
   plan(s, &d->plan, tensors, true);
-  const bool names = d->action == WEIR_ACTION_SWITCH || d->action == WEIR_ACTION_TRIAL;
-  if (s->reading && names && d->plan.cr == 0.0) s->bad = true;
+  if (s->reading && weir_action_plans(d->action) && d->plan.cr == 0.0) s->bad = true;
 }
 
 static void network(weir_saved *s, weir_network *n) {
@@ -323,7 +322,9 @@ static void mailbox(weir_saved *s, weir_mailbox *m, const weir_loop *loop) {
   if (!m->has_directive) return;
   directive(s, &m->directive, loop->layout.tensors);
   table(s, m->table, &m->directive.plan, loop->layout.tensors);
-  if (s->reading && m->directive.action == WEIR_ACTION_TRIAL) m->has_directive = false;
+  const uint32_t action = m->directive.action;
+  if (s->reading && (action == WEIR_ACTION_TRIAL || action == WEIR_ACTION_FOLLOW))
+    m->has_directive = false;
 }
 
 /* A table that is there, or none. */
@@ -358,7 +359,7 @@ static void everything(weir_saved *s, weir_saved_parts *parts) {
 static uint64_t layout(void) {
   const uint64_t sizes[] = {sizeof(weir_loop), sizeof(weir_learnt), sizeof(weir_rounds),
                             WEIR_CURVE_POINTS, WEIR_TRIALS,         WEIR_METHODS,
-                            WEIR_LOSSES,       WEIR_ROUND_STEPS,    WEIR_SAMPLES_MAX,
+                            WEIR_LOSSES,       WEIR_ROUND_BATCHES,  WEIR_SAMPLES_MAX,
                             WEIR_TRIGGER_COUNT};
   uint64_t hash = weir_hash(WEIR_HASH_INIT, sizes, sizeof sizes);
   for (uint32_t c = 0; c < WEIR_CODEC_COUNT; c++)

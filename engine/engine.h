@@ -24,8 +24,8 @@ typedef enum weir_action {
                              steps until another directive; nothing of them will remain */
   WEIR_ACTION_PROBE = 3,  /* all ranks run their active probe before the step */
   WEIR_ACTION_SAMPLE = 4, /* as PROBE, but only to see whether the link has become narrow */
-  WEIR_ACTION_ACCEPT = 5  /* end a trial and keep its state: its plan stays in force, and its steps
-                             count as if they had been none of a trial's; outside of one nothing */
+  WEIR_ACTION_FOLLOW = 5  /* inside a trial: run `plan` for its next steps, from where it is, and
+                             nothing of them will remain either; outside of one nothing */
 } weir_action;
 
 typedef struct weir_directive {
@@ -33,6 +33,12 @@ typedef struct weir_directive {
   uint32_t reserved;
   weir_plan plan;
 } weir_directive;
+
+/* Does it say which plan is to run? */
+static inline bool weir_action_plans(uint32_t action) {
+  return action == WEIR_ACTION_SWITCH || action == WEIR_ACTION_TRIAL ||
+         action == WEIR_ACTION_FOLLOW;
+}
 
 /* One rank's header of a step: fixed size, little-endian, rides on the collective. */
 typedef struct weir_header {

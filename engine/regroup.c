@@ -18,7 +18,6 @@ void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
   engine->backend->rest(engine);
   if (engine->in_trial) weir_checkpoint_restore(engine);
   engine->in_trial = engine->in_step = false;
-  engine->tried = 0;
   *standing = (weir_standing){.committed = engine->committed,
                               .exchanges = engine->exchanges,
                               .turn = engine->turn,

@@ -174,7 +174,6 @@ struct weir_engine {
   bool in_step, in_trial;
   uint64_t exchanges; /* finished, trials included: the step number in tags and headers */
   uint64_t committed; /* steps that count */
-  uint64_t tried;     /* steps that would count, had they not been a trial's */
   uint64_t turn;      /* whose indices star takes; rolled back with a trial */
 
   void **submitted; /* per tensor, elements of its type; NULL: not yet */

@@ -31,12 +31,8 @@ static weir_status obey(weir_engine *engine) {
   const bool thorough = directive->action == WEIR_ACTION_PROBE;
   if ((thorough || directive->action == WEIR_ACTION_SAMPLE) && engine->config.hooks.probe != NULL)
     return engine->config.hooks.probe(engine->config.hooks.user, thorough);
-  if (directive->action == WEIR_ACTION_ACCEPT) {
-    engine->in_trial = false;
-    engine->committed += engine->tried;
-    engine->tried = 0;
-  }
-  if (!trial && directive->action != WEIR_ACTION_SWITCH) return WEIR_OK;
+  const bool follow = directive->action == WEIR_ACTION_FOLLOW && engine->in_trial;
+  if (!trial && !follow && directive->action != WEIR_ACTION_SWITCH) return WEIR_OK;
 
   /* All memory first: a failure then has changed nothing, and the call can be repeated. */
   weir_status status = weir_engine_fetch_table(engine, &directive->plan);
@@ -44,13 +40,12 @@ static weir_status obey(weir_engine *engine) {
   if (status == WEIR_OK)
     status = weir_engine_adopt(engine, &directive->plan,
                                directive->plan.buckets > 0 ? engine->table : NULL);
-  if (status != WEIR_OK) return status;
+  if (status != WEIR_OK || follow) return status;
   if (engine->in_trial)
     weir_checkpoint_restore(engine);
   else if (trial)
     weir_checkpoint_take(engine);
   engine->in_trial = trial;
-  engine->tried = 0;
   return WEIR_OK;
 }
 
@@ -268,7 +263,7 @@ static void conclude(weir_engine *engine, bool counts, weir_step_info *info) {
   engine->pending = engine->headers[0].directive;
   engine->exchanges++;
   engine->turn++;
-  if (counts) ++*(engine->in_trial ? &engine->tried : &engine->committed);
+  if (counts && !engine->in_trial) engine->committed++;
   if (hooks->observe != NULL) hooks->observe(hooks->user, engine->headers, engine->size, &record);
 }
 

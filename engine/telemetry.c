@@ -82,10 +82,10 @@ weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
   weir_status status = weir_average_check(engine);
   if (status != WEIR_OK) return status;
   const weir_directive *directive = &engine->headers[0].directive;
-  if (directive->action > WEIR_ACTION_ACCEPT)
+  if (directive->action > WEIR_ACTION_FOLLOW)
     return weir_fail(WEIR_E_PROTOCOL, "rank 0 asks for action %u, which is unknown",
                      directive->action);
-  if (directive->action == WEIR_ACTION_SWITCH || directive->action == WEIR_ACTION_TRIAL) {
+  if (weir_action_plans(directive->action)) {
     status = weir_plan_check(&directive->plan);
     if (status == WEIR_OK && directive->plan.buckets > engine->layout.tensors)
       status = weir_fail(WEIR_E_INVALID, "%u buckets of %zu tensors", directive->plan.buckets,

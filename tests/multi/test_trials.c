@@ -15,7 +15,8 @@ typedef struct program {
   int steps;
   uint64_t weights[GROUP_MAX]; /* out: digest at the end */
   uint64_t residual[GROUP_MAX];
-  float third[GROUP_MAX][N]; /* the average of step 2 */
+  int looked; /* a step, and its average */
+  float average[GROUP_MAX][N];
 } program;
 
 typedef struct trainee {
@@ -82,7 +83,7 @@ static weir_status train(trainee *t, weir_engine *engine) {
 static void run_steps(member *m, program *p, trainee *t, weir_engine *engine) {
   static _Thread_local picture before, now;
   bool trial = false;
-  uint64_t counted = 0, tried = 0;
+  uint64_t counted = 0;
   for (t->step = 0; t->step < p->steps; t->step++) {
     const weir_directive *asked = t->step > 0 ? &p->after[t->step - 1] : NULL;
     const uint32_t action = asked != NULL ? asked->action : WEIR_ACTION_KEEP;
@@ -92,28 +93,25 @@ static void run_steps(member *m, program *p, trainee *t, weir_engine *engine) {
       group_fail(m->group, "step %d: %s", t->step, weir_last_error());
       return;
     }
-    if (action == WEIR_ACTION_ACCEPT) counted += tried;
     if (trial && (action == WEIR_ACTION_TRIAL || action == WEIR_ACTION_SWITCH)) {
       take(&now, t, engine);
       if (memcmp(&now, &before, sizeof now) != 0)
         group_fail(m->group, "rank %d, step %d: the trial left something behind", m->rank, t->step);
     }
-    if (action != WEIR_ACTION_KEEP) {
+    if (action == WEIR_ACTION_TRIAL || action == WEIR_ACTION_SWITCH)
       trial = action == WEIR_ACTION_TRIAL;
-      tried = 0;
-    }
     if (info.trial != trial || info.step != counted)
       group_fail(m->group, "step %d is told as step %d, trial %d", t->step, (int)info.step,
                  info.trial);
-    if (action != WEIR_ACTION_KEEP && action != WEIR_ACTION_ACCEPT &&
+    if (weir_action_plans(action) && (trial || action != WEIR_ACTION_FOLLOW) &&
         weir_plan_digest(&info.plan) != weir_plan_digest(&asked->plan))
       group_fail(m->group, "rank %d, step %d: another plan than asked for", m->rank, t->step);
     if (train(t, engine) != WEIR_OK) {
       group_fail(m->group, "step %d: %s", t->step, weir_last_error());
       return;
     }
-    ++*(trial ? &tried : &counted);
-    if (t->step == 2) memcpy(p->third[m->rank], t->g, sizeof t->g);
+    if (!trial) counted++;
+    if (t->step == p->looked) memcpy(p->average[m->rank], t->g, sizeof t->g);
   }
 }
 
@@ -147,8 +145,9 @@ static weir_directive ask(uint32_t action, weir_plan plan) {
   return (weir_directive){.action = action, .plan = plan};
 }
 
-/* Two steps, then trials of two steps each of three arms, then three steps of the last plan.  The
- * same without trials must end at the same weights. */
+/* Two steps, then trials of two steps each of three arms, of which the second is followed by the
+ * first, then three steps of the last plan.  The same without trials must end at the same
+ * weights. */
 static void with_and_without(int ranks, size_t arm) {
   /* topk, star, var, powersgd: residuals are not zero, and columns are warm */
   static const size_t first_arms[] = {6, 7, 10, GROUP_ARMS - 2};
@@ -162,9 +161,10 @@ static void with_and_without(int ranks, size_t arm) {
   with.first = without.first = group_plan(first_arms[arm % 4], 0.1, 0);
   with.after[1] = ask(WEIR_ACTION_TRIAL, tried);
   with.after[3] = ask(WEIR_ACTION_TRIAL, other);
-  with.after[5] = ask(WEIR_ACTION_TRIAL, tried);
-  with.after[6] = ask(WEIR_ACTION_SWITCH, last);
-  with.steps = 10;
+  with.after[5] = ask(WEIR_ACTION_FOLLOW, tried);
+  with.after[7] = ask(WEIR_ACTION_TRIAL, tried);
+  with.after[8] = ask(WEIR_ACTION_SWITCH, last);
+  with.steps = 12;
   without.after[1] = ask(WEIR_ACTION_SWITCH, last);
   without.steps = 5;
   group_well(ranks, body, &with, group_arms[arm]);
@@ -178,55 +178,52 @@ static void with_and_without(int ranks, size_t arm) {
   }
 }
 
-/* A trial's step averages what the plan's own does, bit for bit. */
-static void as_without(int ranks, size_t arm, double cr) {
+/* A trial's steps average what the plans' own do, bit for bit: the first one, and where another
+ * plan follows, that one's, with what the first has held back. */
+static void as_without(int ranks, size_t arm, double cr, int follow) {
   static program tried, run;
   memset(&tried, 0, sizeof tried);
   memset(&run, 0, sizeof run);
   const weir_plan plan = group_plan(arm, cr, 1);
+  const weir_plan next = group_plan((arm + 5) % GROUP_ARMS, 0.1, 2);
   tried.first = run.first = group_plan(6, 0.1, 0); /* topk: residuals are not zero */
   tried.after[1] = ask(WEIR_ACTION_TRIAL, plan);
   run.after[1] = ask(WEIR_ACTION_SWITCH, plan);
-  tried.steps = run.steps = 3;
+  if (follow > 0) tried.after[1 + follow] = ask(WEIR_ACTION_FOLLOW, next);
+  if (follow > 0) run.after[1 + follow] = ask(WEIR_ACTION_SWITCH, next);
+  tried.looked = run.looked = 2 + follow;
+  tried.steps = run.steps = 3 + follow;
   group_well(ranks, body, &tried, group_arms[arm]);
   group_well(ranks, body, &run, group_arms[arm]);
   for (int r = 0; r < ranks; r++)
     for (size_t i = 0; i < N; i++)
-      cr_assert(tried.third[r][i] == run.third[0][i],
+      cr_assert(tried.average[r][i] == run.average[0][i],
                 "%s of %g, %d ranks, element %zu: %g in a trial, %g without", group_arms[arm], cr,
-                ranks, i, (double)tried.third[r][i], (double)run.third[0][i]);
+                ranks, i, (double)tried.average[r][i], (double)run.average[0][i]);
 }
 
 Test(trials, step_as_their_plans_do) {
   static const double ratios[] = {0.02, 0.3, 0.55, 1};
   for (size_t arm = 0; arm < GROUP_ARMS; arm++)
-    for (size_t i = 0; i < 4; i++) as_without(1 + (int)((arm + i) % 4), arm, ratios[i]);
+    for (size_t i = 0; i < 4; i++) as_without(1 + (int)((arm + i) % 4), arm, ratios[i], 0);
+}
+
+Test(trials, plans_that_follow_step_as_after_a_switch) {
+  for (size_t arm = 0; arm < GROUP_ARMS; arm++) as_without(1 + (int)(arm % 4), arm, 0.02, 2);
+}
+
+/* Outside of a trial it asks for nothing. */
+Test(trials, without_one_nothing_follows) {
+  static program asked, without;
+  memset(&asked, 0, sizeof asked);
+  asked.first = without.first = group_plan(6, 0.1, 0);
+  asked.steps = without.steps = 4;
+  asked.after[1] = ask(WEIR_ACTION_FOLLOW, group_plan(0, 1, 1));
+  group_well(3, body, &asked, "asked");
+  group_well(3, body, &without, "without");
+  cr_assert_eq(asked.weights[0], without.weights[0]);
 }
 
 Test(trials, leave_nothing_behind) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) with_and_without(1 + (int)(arm % 4), arm);
-}
-
-/* Three steps of a trial that is accepted, then two more: as if there had been none, but for a
- * trial before that leaves nothing. */
-Test(trials, accepted_ones_stay) {
-  for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
-    static program with, without;
-    const int ranks = 1 + (int)(arm % 4);
-    const weir_plan tried = group_plan(arm, 0.05, 2);
-    memset(&with, 0, sizeof with);
-    memset(&without, 0, sizeof without);
-    with.first = without.first = group_plan(6, 0.1, 0);
-    with.after[1] = ask(WEIR_ACTION_TRIAL, group_plan((arm + 11) % GROUP_ARMS, 0.02, 1));
-    with.after[3] = ask(WEIR_ACTION_TRIAL, tried);
-    with.after[6] = (weir_directive){.action = WEIR_ACTION_ACCEPT};
-    with.steps = 9;
-    without.after[1] = ask(WEIR_ACTION_SWITCH, tried);
-    without.steps = 7;
-    group_well(ranks, body, &with, group_arms[arm]);
-    group_well(ranks, body, &without, group_arms[arm]);
-    for (int r = 0; r < ranks; r++)
-      cr_assert(with.weights[r] == without.weights[r] && with.residual[r] == without.residual[r],
-                "%s: an accepted trial is not its steps", group_arms[arm]);
-  }
 }

@@ -88,8 +88,18 @@ static void obey(world *w, const weir_directive *directive) {
     cr_assert_not(w->trial);
     /* Nothing is known to be zero. */
     cr_assert_not(weir_plan_sparse(&directive->plan));
+    /* Under other rules than SGD nothing can be told of what only rounds. */
+    if (w->update_rule == NULL || strcmp(w->update_rule, "sgd") != 0)
+      cr_assert_not(weir_plan_rounds(&directive->plan));
+    w->kept = w->plan;
     w->kept_progress = w->progress;
     w->trial = true;
+    w->plan = directive->plan;
+  }
+  if (directive->action == WEIR_ACTION_FOLLOW) {
+    cr_assert(w->trial);
+    w->kept.id = directive->plan.id;
+    cr_assert_eq(weir_plan_digest(&directive->plan), weir_plan_digest(&w->kept));
     w->plan = directive->plan;
   }
   if (directive->action == WEIR_ACTION_SWITCH) {
@@ -175,26 +185,29 @@ static world train(const char *risk, world w, uint64_t steps) {
   return w;
 }
 
+/* A training that pays for rounds under other rules than SGD. */
+static const uint64_t many = 8000;
+
 static const world good = {.reports = true, .share = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}};
 static const world harmful = {.reports = true,
                               .share = {0.8, 0.7, 0.7, 0.6, 0.5, 0.5, 0.4, 0.3, 0.3, 0.2, 0.4}};
 
 Test(rounds, an_arm_that_holds_the_loss_is_taken) {
-  const world w = train("measured", good, 2000);
-  cr_assert_gt(w.unsafe_steps, 1000u, "%d steps", (int)w.unsafe_steps);
-  cr_assert_leq(w.trial_seconds, 0.045 * w.seconds);
-  const world slow = train("safe", good, 2000);
+  const world w = train("measured", good, many);
+  cr_assert_gt(w.unsafe_steps, many / 4, "%d steps", (int)w.unsafe_steps);
+  cr_assert_leq(w.trial_seconds, 0.04 * w.seconds);
+  const world slow = train("safe", good, many);
   cr_assert_eq(slow.trial_steps, 0u);
   cr_assert_eq(slow.unsafe_steps, 0u);
-  cr_assert_lt(w.seconds, 0.8 * slow.seconds);
+  cr_assert_lt(w.seconds, 0.8 * slow.seconds, "%g s, %g s", w.seconds, slow.seconds);
 }
 
 /* What the losses of a round say does not depend on the latency. */
 Test(rounds, a_latency_that_does_not_matter_ends_no_round) {
   world w = good;
   w.restless = true;
-  w = train("measured", w, 2000);
-  cr_assert_gt(w.unsafe_steps, 1000u, "%d steps", (int)w.unsafe_steps);
+  w = train("measured", w, many);
+  cr_assert_gt(w.unsafe_steps, many / 4, "%d steps", (int)w.unsafe_steps);
 }
 
 /* Nor on the bandwidth, as long as the plan in force is the fastest of those that may be chosen. */
@@ -204,8 +217,8 @@ Test(rounds, a_bandwidth_that_swings_ends_no_round) {
     world w = good;
     w.swings = true;
     w.update_rule = rules[i];
-    w = train("measured", w, 2000);
-    cr_assert_gt(w.unsafe_steps, 1000u, "%d steps under %s", (int)w.unsafe_steps, rules[i]);
+    w = train("measured", w, many);
+    cr_assert_gt(w.unsafe_steps, many / 4, "%d steps under %s", (int)w.unsafe_steps, rules[i]);
   }
 }
 
@@ -213,7 +226,7 @@ Test(rounds, a_bandwidth_that_swings_ends_no_round) {
 Test(rounds, a_round_ends_where_another_plan_becomes_faster) {
   world w = good;
   w.compute = 1e-4;
-  weir_controller *controller = create(&w, "measured", 2000);
+  weir_controller *controller = create(&w, "measured", many);
   while (w.trial_steps == 0 || w.trial) step(controller, &w);
   const uint32_t before = w.plan.id;
   cr_assert_float_eq(w.plan.cr, 0.125, 0);
@@ -225,33 +238,33 @@ Test(rounds, a_round_ends_where_another_plan_becomes_faster) {
 }
 
 Test(rounds, harmful_arms_never_come_into_force) {
-  const world w = train("measured", harmful, 2000);
+  const world w = train("measured", harmful, many);
   cr_assert_gt(w.trial_steps, 0u);
   cr_assert_eq(w.unsafe_steps, 0u);
-  cr_assert_float_eq(w.progress, 2000, 1e-9); /* and trials have left nothing */
-  cr_assert_leq(w.trial_seconds, 0.045 * w.seconds);
+  cr_assert_float_eq(w.progress, (double)many, 1e-9); /* and trials have left nothing */
+  cr_assert_leq(w.trial_seconds, 0.04 * w.seconds);
 }
 
 Test(rounds, harm_that_shows_late_is_found) {
   world w = good;
-  w.late = 800;
+  w.late = many / 2;
   w.shown_late = 0.2;
-  w = train("measured", w, 2000);
+  w = train("measured", w, many);
   cr_assert_gt(w.unsafe_steps, 300u);
-  cr_assert(weir_plan_safe(&w.plan), "an arm that stopped learning at step 800 is still in force");
-  /* A fifth of the progress from step 800 on would end at 1040. */
-  cr_assert_gt(w.progress, 1700, "%g", w.progress);
+  cr_assert(weir_plan_safe(&w.plan), "an arm that stopped learning at step 4000 is still in force");
+  /* A fifth of the progress from step 4000 on would end at 4800. */
+  cr_assert_gt(w.progress, 7300, "%g", w.progress);
 }
 
 /* Epochs of any length: no trial goes past an end (room_of), and where rounds find room they take
  * place as ever. */
 Test(rounds, trials_stay_within_their_epoch) {
-  for (uint64_t epoch = 100; epoch <= 500; epoch += 50) {
+  for (uint64_t epoch = 120; epoch <= 480; epoch += 60) {
     world w = good;
     w.epoch = epoch;
-    w = train("measured", w, 2000);
-    if (epoch <= WEIR_ROUND_STEPS) cr_assert_eq(w.trial_steps, 0u);
-    if (epoch >= 400) cr_assert_gt(w.unsafe_steps, 800u, "%d of %d", (int)w.unsafe_steps, 2000);
+    w = train("measured", w, many);
+    if (epoch <= WEIR_ROUND_BATCHES) cr_assert_eq(w.trial_steps, 0u);
+    if (epoch >= 400) cr_assert_gt(w.unsafe_steps, many / 5, "%d", (int)w.unsafe_steps);
   }
 }
 
@@ -259,7 +272,7 @@ Test(rounds, trials_stay_within_their_epoch) {
 Test(rounds, a_trial_ends_before_the_room_does) {
   world w = good;
   weir_controller *controller = create(&w, "measured", 0);
-  for (size_t cut = 1; cut < WEIR_ROUND_STEPS; cut += 24) {
+  for (size_t cut = 1; cut < WEIR_ROUND_BATCHES; cut += 24) {
     for (int n = 0; !w.trial; n++) {
       cr_assert_lt(n, 4000, "no trial but %zu", cut);
       step(controller, &w);
@@ -289,7 +302,7 @@ Test(rounds, a_trainer_that_does_not_come_back_is_not_trusted) {
   world w = good;
   w.forgets = true;
   w = train("measured", w, 1500);
-  cr_assert_leq(w.trial_steps, 3u * (WEIR_ROUND_STEPS + 2));
+  cr_assert_leq(w.trial_steps, 3u * (WEIR_ROUND_BATCHES + 2));
   cr_assert_eq(w.unsafe_steps, 0u);
 }
 
@@ -303,9 +316,9 @@ Test(rounds, methods_that_leap_away_are_refused_and_others_tried) {
     w.update_rule = rules[i];
     w.budget = 0.4;
     w.leaps = 0.8;
-    weir_controller *controller = create(&w, "measured", 2000);
+    weir_controller *controller = create(&w, "measured", many);
     uint64_t held_back = 0;
-    while (w.step < 2000) {
+    while (w.step < many) {
       step(controller, &w);
       held_back += !w.trial && !weir_plan_safe(&w.plan) && !weir_plan_rounds(&w.plan);
     }
@@ -345,12 +358,12 @@ Test(rounds, harm_that_hides_for_200_steps_stays_small) {
 Test(rounds, the_best_arm_changes_in_the_middle) {
   world w = {.reports = true,
              .share = {0.5, 0.5, 0.5, 0.4, 1, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2},
-             .turns = 1200,
+             .turns = 4000,
              .then = {0.5, 0.3, 1, 0.4, 0.3, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2},
              .budget = 0.12};
-  weir_controller *controller = create(&w, "measured", 4000);
+  weir_controller *controller = create(&w, "measured", many);
   uint64_t before = 0, wrong = 0, after = 0;
-  while (w.step < 4000) {
+  while (w.step < many) {
     step(controller, &w);
     if (w.trial) continue;
     const size_t method = weir_method_of(&w.plan);
@@ -360,8 +373,8 @@ Test(rounds, the_best_arm_changes_in_the_middle) {
   }
   weir_controller_free(controller);
   no_harm(&w);
-  cr_assert_gt(before, 300u, "%d before, %d wrong, %d after", (int)before, (int)wrong, (int)after);
-  cr_assert_lt(wrong, 300u);
+  cr_assert_gt(before, 200u, "%d before, %d wrong, %d after", (int)before, (int)wrong, (int)after);
+  cr_assert_lt(wrong, 400u, "%d", (int)wrong);
   cr_assert_gt(after, 300u);
 }
 
@@ -423,26 +436,39 @@ Test(rounds, a_training_of_unknown_length_tries_early) {
   }
 }
 
-/* 5 % of the loss, as low rank owes on trainings that end 1 % and more above fp32 under it; once it
- * owes that, it makes as much progress as any. */
+/* 5 % of the loss, as low rank owes under SGD on trainings that end 1 % and more above fp32 with
+ * it; once it owes that, it makes as much progress as any.  Under other rules it is too much where the
+ * training may end at any step. */
 Test(rounds, what_falls_behind_never_comes_into_force) {
   static const char *const rules[] = {"adaptive", "sgd"};
+  static const uint64_t length[] = {0, 2000};
   for (size_t i = 0; i < 2; i++) {
     world w = good;
     w.update_rule = rules[i];
     w.owes = 0.05;
-    w = train("measured", w, 2000);
+    weir_controller *controller = create(&w, "measured", length[i]);
+    while (w.step < (i == 0 ? many : length[i])) step(controller, &w);
+    weir_controller_free(controller);
     cr_assert_gt(w.trial_steps, 0u);
     cr_assert_eq(w.unsafe_steps, 0u, "%d steps under %s", (int)w.unsafe_steps, rules[i]);
   }
 }
 
-/* More than all of the progress is none: an optimizer that divides by what gradients were like
- * takes smaller steps when they are noisier, by which the loss falls for a while. */
+/* Where the last steps are known to be a safe plan's, all of it comes back before the end. */
+Test(rounds, what_comes_back_is_not_held_against_a_method) {
+  world w = good;
+  w.owes = 0.03;
+  w = train("measured", w, many);
+  cr_assert_gt(w.unsafe_steps, many / 8, "%d", (int)w.unsafe_steps);
+  cr_assert(weir_plan_safe(&w.plan));
+  no_harm(&w);
+}
+
+/* More than all of the progress is none: whatever it was, it does not last. */
 Test(rounds, what_seems_to_make_more_than_all_of_the_progress_is_not_believed) {
   world w = good;
   for (size_t m = 0; m < WEIR_METHODS; m++) w.share[m] = 1.5;
-  w = train("measured", w, 2000);
+  w = train("measured", w, many);
   cr_assert_gt(w.trial_steps, 0u);
   cr_assert_eq(w.unsafe_steps, 0u);
 }
