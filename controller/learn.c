@@ -33,8 +33,7 @@ static void blend(double *average, double value, bool first) {
   *average = first ? value : *average + weight * (value - *average);
 }
 
-/* --- medians: on a busy machine single steps are late by any
- * amount ---------------------------- */
+/* --- medians: on a busy machine single steps are late by any amount --------------------------- */
 
 static void push(weir_recent *recent, double value) {
   recent->value[recent->count++ % WEIR_RECENT] = value;
