@@ -49,7 +49,8 @@ typedef struct compare_request {
   uint64_t seeds[SEEDS_MAX];
   size_t seed_count;
   char **policies;
-  double target; /* fraction; NaN: not given */
+  double target;   /* fraction; NaN: not given */
+  weir_run *first; /* prepared as long as the others take its data, and not run */
 } compare_request;
 
 /* --- arguments -------------------------------------------------------------------------------- */
@@ -101,6 +102,7 @@ static weir_run_options options_of(const compare_request *request, const weir_co
   options.out = folder;
   options.has_seed = request->seed_count > 0;
   options.seed = compared->seed;
+  options.like = request->first;
   return options;
 }
 
@@ -119,14 +121,17 @@ static int check_folders(const weir_comparison *comparison) {
 }
 
 /* Find out about every bad policy before the first hour is spent. */
-static int check_all(const compare_request *request, const weir_comparison *comparison) {
+static int check_all(compare_request *request, const weir_comparison *comparison) {
   if (check_folders(comparison)) return WEIR_EXIT_USAGE;
   for (size_t i = 0; i < comparison->count; i++) {
     g_autofree char *folder = g_build_filename(request->out, comparison->runs[i].folder, NULL);
     const weir_run_options options = options_of(request, &comparison->runs[i], folder);
     weir_run *run = NULL;
     const weir_status status = weir_run_prepare(&run, &options);
-    weir_run_free(run);
+    if (i == 0)
+      request->first = run;
+    else
+      weir_run_free(run);
     if (status) {
       fprintf(stderr, "weir compare: %s\n", weir_last_error());
       return WEIR_EXIT_USAGE;
@@ -262,6 +267,7 @@ int weir_cmd_compare(int argc, char **argv) {
   if (cli_parse(&(cli_help){command, NULL, summary, description}, entries, &argc, &argv)) {
     if (parse_request(&a, &request)) code = compare(&request, a.json);
   }
+  weir_run_free(request.first);
   g_strfreev(request.policies);
   cli_forget(entries);
   return code;

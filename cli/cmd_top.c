@@ -135,8 +135,9 @@ static char *list_runs(const GArray *all) {
   return g_string_free(text, FALSE);
 }
 
-/* NULL: the rank is not on this machine. --- one job
- * --------------------------------------------------------------------------------- */
+/* --- one job ---------------------------------------------------------------------------------- */
+
+/* NULL: the rank is not on this machine. */
 static const top_here *top_rank(const top_job *job, int rank) {
   for (guint i = 0; i < job->here->len; i++) {
     const top_here *h = &g_array_index(job->here, top_here, i);

@@ -91,9 +91,8 @@ weir_cost_terms weir_cost_compressed_between(uint32_t algorithm, weir_group_shap
                                              const weir_coder *coder, size_t elements,
                                              double bytes);
 
-/* Of low rank's factors: minifloat's 8 bits, which err in proportion to each; the caller sets
- * context and seed. */
-weir_coder weir_factor_coder(void);
+/* Of low rank's factors, as its codec's row says; the caller sets context and seed. */
+weir_coder weir_factor_coder(const weir_plan *plan);
 
 /* --- for the algorithms --------------------------------------------------------------------- */
 

@@ -113,8 +113,8 @@ static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape,
 }
 
 /* Low rank whose two sums are of messages, of so many values in all. */
-static weir_cost_terms encoded_factors(weir_group_shape shape, size_t kept) {
-  const weir_coder coder = weir_factor_coder();
+static weir_cost_terms encoded_factors(const weir_plan *plan, weir_group_shape shape, size_t kept) {
+  const weir_coder coder = weir_factor_coder(plan);
   const size_t half = (kept + 1) / 2;
   const weir_cost_terms one = weir_cost_compressed_between(WEIR_COMPRESSED_SRA, shape, &coder, half,
                                                            (double)weir_coder_bound(&coder, half));
@@ -135,7 +135,7 @@ weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape s
   part parts[PARTS];
   if (shape.ranks <= 1) return all;
   if (plan->scheme == WEIR_SCHEME_COMPRESSED) return compressed(plan, shape, elements, kept);
-  if (weir_factors_encoded(plan)) return encoded_factors(shape, kept);
+  if (weir_factors_encoded(plan)) return encoded_factors(plan, shape, kept);
   if (plan->scheme == WEIR_SCHEME_HITOPK) return hitopk(plan, shape, elements);
   if (plan->scheme == WEIR_SCHEME_PATH) return weir_cost_path(plan, shape, elements);
   const int count = parts_of(plan, elements, kept, parts);

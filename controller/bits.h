@@ -122,9 +122,10 @@ weir_status weir_bits_assign(const weir_bits_stats *stats, const weir_bits_optio
 size_t weir_bits_table(const weir_bits_stats *stats, const size_t *choice, const weir_plan *dense,
                        weir_plan_bucket *table);
 /* Each bucket by what takes links less time: the cheapest algorithm, and quantized ones by an
- * all-gather or by scatter-reduce-allgather, which CGX takes for all (section 6.2). */
+ * all-gather, by scatter-reduce-allgather, which CGX takes for all (section 6.2), or where ranks
+ * share machines and gradients are not on devices by gathering each machine's sum. */
 void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const weir_link *link,
-                       weir_plan_bucket *table, size_t count);
+                       bool devices, weir_plan_bucket *table, size_t count);
 
 /* --- policy bits (policy_bits.c); the controller's thread but for the sampler ----------------- */
 

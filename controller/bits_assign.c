@@ -5,12 +5,16 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/path.h"
 #include "collectives/select.h"
 #include "controller/bits.h"
 
 static const char kept[] = "bias,bn,norm,ln";
 static const double exchange_share =
     0.01; /* of the bytes of 4 bits, what one more exchange costs */
+
+/* Each machine's sum is encoded once, and gathered between machines. */
+static const char machine_sums[] = "rs.c.ag.d.ag";
 
 const char *const weir_bits_methods[WEIR_BITS_METHODS] = {"knapsack", "kmeans", "linear", "bayes",
                                                           "uniform"};
@@ -212,8 +216,17 @@ size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const wei
   return count;
 }
 
+static void take_cheaper(weir_plan *best, const weir_plan *other, weir_group_shape shape,
+                         const weir_link *link, size_t elements, size_t sent) {
+  const weir_cost_terms now = weir_cost_plan_between(best, shape, elements, sent),
+                        then = weir_cost_plan_between(other, shape, elements, sent);
+  if (weir_cost_links(&then, link) < weir_cost_links(&now, link)) *best = *other;
+}
+
 void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const weir_link *link,
-                       weir_plan_bucket *table, size_t count) {
+                       bool devices, weir_plan_bucket *table, size_t count) {
+  const bool machines =
+      shape.hosts > 1 && shape.hosts < shape.ranks && shape.ranks % shape.hosts == 0;
   for (size_t g = 0, first = 0; g < count; first = table[g++].end) {
     const size_t elements = layout->offset[table[g].end] - layout->offset[first];
     weir_plan plan = {0};
@@ -221,11 +234,13 @@ void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const 
     const size_t sent = weir_cost_kept(&plan, elements);
     weir_plan best = weir_select_plan(&plan, shape, link, elements, sent);
     if (weir_codecs[plan.codec]->encode != NULL) {
-      plan.scheme = WEIR_SCHEME_COMPRESSED;
-      plan = weir_select_plan(&plan, shape, link, elements, sent);
-      const weir_cost_terms gathered = weir_cost_plan_between(&best, shape, elements, sent),
-                            summed = weir_cost_plan_between(&plan, shape, elements, sent);
-      if (weir_cost_links(&summed, link) < weir_cost_links(&gathered, link)) best = plan;
+      weir_plan summed = plan;
+      summed.scheme = WEIR_SCHEME_COMPRESSED;
+      summed = weir_select_plan(&summed, shape, link, elements, sent);
+      take_cheaper(&best, &summed, shape, link, elements, sent);
+      /* Of a device's gradients paths are run by the host, which these costs do not tell of. */
+      if (machines && !devices && weir_path_parse(machine_sums, &plan) == WEIR_OK)
+        take_cheaper(&best, &plan, shape, link, elements, sent);
     }
     weir_bucket_set_plan(&table[g], &best);
   }

@@ -200,7 +200,7 @@ double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64
   if (plan->scheme == WEIR_SCHEME_PATH)
     return path_coding(plan, shape, elements, compress, &first) - first;
   if (weir_factors_encoded(plan)) {
-    const weir_coder coder = weir_factor_coder();
+    const weir_coder coder = weir_factor_coder(plan);
     return (devices ? 1.0 : compress[coder.codec->id]) *
            weir_compress_prior(coder.codec->id, 2, weir_cost_kept(plan, elements), coder.cr);
   }

@@ -33,8 +33,7 @@ static void blend(double *average, double value, bool first) {
   *average = first ? value : *average + weight * (value - *average);
 }
 
-/* --- medians: on a busy machine single steps are late by any
- * amount ---------------------------- */
+/* --- medians: on a busy machine single steps are late by any amount --------------------------- */
 
 static void push(weir_recent *recent, double value) {
   recent->value[recent->count++ % WEIR_RECENT] = value;
@@ -91,8 +90,6 @@ static size_t codec_plans(const weir_loop *loop, weir_plan plans[WEIR_ARMS]) {
     if (!may || listed[codec]) continue;
     /* What a sparse gradient takes, a dense one does not tell. */
     if (weir_codecs[codec]->touched) continue;
-    /* Devices have nothing to time for a codec that they never run. */
-    if (loop->devices && !weir_codecs[codec]->device) continue;
     listed[codec] = true;
     plans[count++] = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
   }

@@ -32,7 +32,7 @@ static weir_status assign(weir_loop *loop, const weir_observation *seen,
   if (weir_network_known(&seen->network, loop->workers)) {
     const weir_group_shape shape = weir_loop_shape(loop);
     const weir_link link = weir_learn_link(loop, &seen->network);
-    weir_bits_schemes(&loop->layout, shape, &link, loop->next_table, count);
+    weir_bits_schemes(&loop->layout, shape, &link, loop->devices, loop->next_table, count);
   }
   weir_table_plan(loop->next_table, count, &loop->layout, &plan);
   bits->since = 0;

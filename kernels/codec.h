@@ -123,6 +123,11 @@ typedef struct weir_codec {
    * replace it. */
   weir_codec_prior prior;
   unsigned rereads; /* passes over e beyond the first that wait for memory */
+  /* Low rank: what encodes its factors where their sums are of messages. */
+  struct {
+    uint32_t codec;
+    double cr;
+  } factors;
   /* Number of elements select() keeps, always exactly: max(1, floor(c*n)) per compressed unit
    * (the whole gradient, or each tensor for lwtopk and dgc); 0 for an empty unit.  n for encoders
    * and low rank. */

@@ -21,6 +21,9 @@
  * each run has its own. */
 #define SHIFT_MOST ((size_t)4096)
 #define SHIFT_SHARE 64
+/* So far a run goes on in the list of all pairs of beginnings: a prime that is larger than how many
+ * lines there are of either, so that each pair comes up before one does again. */
+#define SHIFT_PAIRS ((size_t)80491)
 #define HUGE_PAGE ((size_t)1 << 21)
 #define PAGE ((size_t)1 << 12)
 #define LINE 64
@@ -73,13 +76,14 @@ static void repeat(const float *drawn, size_t period, float *x, size_t n) {
   }
 }
 
-/* Gradient and residual look like gradients. */
+/* Gradient and residual look like gradients.  The residual leaves out the first draws, which are no
+ * whole lines: else two runs that swap their beginnings would have the same sum. */
 static void fill(weir_kernel_probe *p) {
   float drawn[DRAWN];
   weir_rng rng = weir_rng_of(1);
   for (size_t i = 0; i < DRAWN; i++) drawn[i] = 1e-3F * (float)weir_rng_normal(&rng);
   repeat(drawn, DRAWN, p->g, p->most + SHIFT_MOST);
-  repeat(drawn, DRAWN_RESIDUAL, p->r, p->most + SHIFT_MOST);
+  repeat(drawn + DRAWN - DRAWN_RESIDUAL, DRAWN_RESIDUAL, p->r, p->most + SHIFT_MOST);
   touch(p->e, p->most * sizeof *p->e);
   touch(p->sum, p->most * sizeof *p->sum);
   touch(p->value, p->most * sizeof *p->value);
@@ -173,19 +177,19 @@ weir_kernel_run weir_kernel_run_of(weir_kernel_probe *probe, const weir_plan *pl
       .probe = probe, .plan = plan, .codec = weir_codec_find(plan->codec), .offset = {0, n}};
 }
 
-/* Where a run's gradient begins, and its residual. */
-static size_t shift(weir_kernel_probe *probe, size_t n) {
+/* On how many lines a gradient may begin, and its residual. */
+static size_t beginnings(size_t n) {
   const size_t lines = n / SHIFT_SHARE * sizeof(float) / LINE;
   const size_t most = SHIFT_MOST * sizeof(float) / LINE;
-  probe->shift = probe->shift * WEIR_SAMPLE_FACTOR + WEIR_SAMPLE_INCREMENT;
-  return (size_t)(probe->shift >> 32) % (1 + (lines < most ? lines : most)) *
-         (LINE / sizeof(float));
+  return 1 + (lines < most ? lines : most);
 }
 
 void weir_kernel_accumulate(weir_kernel_probe *probe, size_t n) {
+  const size_t line = LINE / sizeof(float), each = beginnings(n), pairs = each * each;
+  const size_t pair = (size_t)(++probe->shift % pairs) * SHIFT_PAIRS % pairs;
   weir_moments moments = {0};
-  const float *g = probe->g + shift(probe, n);
-  weir_ef_accumulate(g, probe->r + shift(probe, n), probe->e, n, &moments);
+  const float *g = probe->g + pair / each * line, *r = probe->r + pair % each * line;
+  weir_ef_accumulate(g, r, probe->e, n, &moments);
 }
 
 double weir_kernel_touched(const weir_plan *plan) {

@@ -29,7 +29,7 @@ typedef struct weir_kernel_run {
 } weir_kernel_run;
 weir_kernel_run weir_kernel_run_of(weir_kernel_probe *probe, const weir_plan *plan, size_t n);
 
-/* e = g + r, with another part of both each time. */
+/* e = g + r, of another pair of their parts each time, until there are no others. */
 void weir_kernel_accumulate(weir_kernel_probe *probe, size_t n);
 weir_status weir_kernel_compress(weir_kernel_run *run); /* e into a message */
 weir_status weir_kernel_decode(weir_kernel_run *run);   /* it into the sum */

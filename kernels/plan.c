@@ -72,8 +72,8 @@ static weir_status check_wire(const weir_codec *codec, const weir_plan *plan) {
   if (codec->wires == 0 && plan->wire != WEIR_WIRE_PAPER)
     return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec->name);
   if (weir_factors_encoded(plan) && plan->wire != WEIR_WIRE_PAPER)
-    return weir_fail(WEIR_E_INVALID,
-                     "codec %s by sra takes no wire format: floats of 8 bits travel", codec->name);
+    return weir_fail(WEIR_E_INVALID, "codec %s by sra takes no wire format: %s's %g bits travel",
+                     codec->name, weir_codec_name(codec->factors.codec), codec->factors.cr * 32);
   if (codec->wires == 0 || codec->wires >> plan->wire & 1) return WEIR_OK;
   list_names(weir_wire_name, WEIR_WIRE_COUNT, codec->wires, expected, sizeof expected);
   return weir_fail(WEIR_E_INVALID, "codec %s takes %s, not %s", codec->name, expected,

@@ -113,6 +113,7 @@ const weir_codec weir_codec_powersgd = {
     .usual = WEIR_WITH(WEIR_SCHEME_LOW_RANK),
     .wires = WEIR_WIRES_FACTORS,
     .low_rank = true,
+    .factors = {WEIR_CODEC_MINIFLOAT, 0.25}, /* 8 bits, which err in proportion to each */
     .device = true,
     .kept = weir_none_kept,
     .prior = {2e-5, 2e-9, 0.7e-9, 0},

@@ -184,11 +184,13 @@ weir_status weir_dataset_open(weir_dataset *data, const weir_dataset_config *con
   if (!strcmp(config->name, "fashion-mnist")) return weir_dataset_load(data, config->directory);
   if (!strcmp(config->name, "fortunes"))
     return weir_dataset_text(data, config->directory, config->context);
-  if (!strcmp(config->name, "clicks")) return weir_dataset_clicks(data, config->seed);
+  if (weir_dataset_seeded(config->name)) return weir_dataset_clicks(data, config->seed);
   return weir_fail(WEIR_E_INVALID,
                    "data set %s is unknown, expected fashion-mnist, fortunes or clicks",
                    config->name);
 }
+
+bool weir_dataset_seeded(const char *name) { return !strcmp(name, "clicks"); }
 
 /* Mean and standard deviation of Fashion-MNIST's training pixels, scaled to [0, 1]. */
 static const double pixel_mean = 0.2860, pixel_deviation = 0.3530;

@@ -45,6 +45,8 @@ typedef struct weir_batch {
 
 /* Files that are missing, truncated or malformed: WEIR_E_IO / WEIR_E_PARSE with the file's name. */
 weir_status weir_dataset_open(weir_dataset *data, const weir_dataset_config *config);
+/* Are the data of that name made, from the seed? */
+bool weir_dataset_seeded(const char *name);
 /* Read the four gzipped IDX files of Fashion-MNIST from a directory (NULL: the Debian package's).
  */
 weir_status weir_dataset_load(weir_dataset *data, const char *directory);

@@ -197,6 +197,12 @@ static weir_status check_memory(weir_run *run) {
 
 static weir_status load_data(weir_run *run) {
   const weir_scenario *s = &run->scenario;
+  const weir_run *like = run->options.like;
+  run->borrows = like && (like->scenario.seed == s->seed || !weir_dataset_seeded(s->dataset));
+  if (run->borrows) {
+    run->data = like->data;
+    return WEIR_OK;
+  }
   weir_status status = weir_dataset_open(
       &run->data, &(weir_dataset_config){.name = s->dataset,
                                          .directory = *s->data_dir ? s->data_dir : NULL,
@@ -250,7 +256,7 @@ weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
 void weir_run_free(weir_run *run) {
   if (!run) return;
   weir_out_close(run->lock);
-  weir_dataset_free(&run->data);
+  if (!run->borrows) weir_dataset_free(&run->data);
   weir_trace_free(&run->trace);
   g_free(run->out);
   g_free(run->policy);

@@ -8,6 +8,8 @@
 
 #include "lab/progress.h"
 
+typedef struct weir_run weir_run;
+
 typedef struct weir_run_options {
   const char *scenario;
   const char *out;     /* folder; made when the run begins */
@@ -29,9 +31,10 @@ typedef struct weir_run_options {
   uint64_t run;
   bool launched; /* only one worker of a group runs here, which weir_train() started; network is
                       the transport's name */
+  /* A prepared run of the same scenario, which outlives this one: its data are taken, unless they
+   * are of another seed.  NULL: they are read. */
+  const weir_run *like;
 } weir_run_options;
-
-typedef struct weir_run weir_run;
 
 /* Check everything a user can get wrong: scenario, policy, data set, memory, output folder.
  * Touches nothing.  Any failure is the input's (exit code 2); the message says where. */

@@ -22,7 +22,8 @@ typedef enum weir_network_kind {
 struct weir_run {
   weir_run_options options;
   weir_scenario scenario;
-  weir_dataset data;
+  weir_dataset data; /* options.like's, where it `borrows` them */
+  bool borrows;
   weir_trace trace;
   char *out, *policy, *journal; /* journal: where decisions are written while the run lasts */
   weir_network_kind network;

@@ -27,8 +27,9 @@ const weir_compressed_row *weir_compressed_find(const char *name) {
   return NULL;
 }
 
-weir_coder weir_factor_coder(void) {
-  return (weir_coder){.codec = weir_codec_find(WEIR_CODEC_MINIFLOAT), .cr = 0.25};
+weir_coder weir_factor_coder(const weir_plan *plan) {
+  const weir_codec *low_rank = weir_codecs[plan->codec];
+  return (weir_coder){.codec = weir_codecs[low_rank->factors.codec], .cr = low_rank->factors.cr};
 }
 
 const weir_compressed_row *weir_compressed_of(const weir_plan *plan) {

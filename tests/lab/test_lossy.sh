@@ -19,7 +19,7 @@ trap finish EXIT
 cd "$work" || exit 1
 fail() { echo "FAILED: $*"; exit 1; }
 
-# --- collectives
+# --- collectives ------------------------------------------------------------------------------------------------
 
 ranks() { # LOSS REORDER DUPLICATE
   "$tools/lossy_ranks" 4 200 5 "$@"
@@ -39,7 +39,7 @@ grep -Eq '^results [0-9a-f]{16}$' clean || fail "no digest: $(cat clean)"
 awk '/^mended/ { exit !($2 > 20 && $6 > 0) }' lossy || fail "nothing was lost: $(grep ^mended lossy)"
 echo "collectives: $(grep ^results lossy); $(grep ^mended lossy); without faults: $(grep ^mended clean)"
 
-# --- training
+# --- training ---------------------------------------------------------------------------------------------------
 
 [ -d /usr/share/datasets/fashion-mnist ] ||
   { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }

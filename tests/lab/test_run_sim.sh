@@ -131,4 +131,12 @@ for run in none-1-dense-ring-seed1 none-1-dense-ring-seed2 star-0.01-art-tree-se
   [ -f compared/$run/summary.json ] || fail "compare: no $run"
 done
 [ -f compared/report.html ] || fail "compare: no report"
+
+# It reads its data once: when it has begun to train, nothing needs their files any more.
+"$weir" compare quick.ini --network sim --policies none:1:dense-ring,bf16:1:dense-ring --seeds 1,2 --out once \
+  >log 2>&1 &
+pid=$!
+begun once/none-1-dense-ring-seed1
+mv few gone
+wait $pid || fail "compare without its data: $(cat log)"
 echo "runs and comparisons in virtual time are as they should be"

@@ -19,6 +19,7 @@ typedef struct course {
   size_t n, offset[TENSORS + 1];
   const char *names[TENSORS];
   const char *policy;
+  const char *machines; /* a letter a rank; NULL: each has its own */
   float *g[4], *before[4], *after[4], *update[4];
   uint64_t plan[4]; /* digest of the plan each rank ran */
   int tables;       /* how often the buckets have changed */
@@ -97,6 +98,8 @@ static void check_step(member *m, const course *c, weir_engine *engine, int step
     const bool whole = weir_bits_keeps(c->names[t], c->offset[t + 1] - c->offset[t]);
     if (table[k].codec != (whole ? WEIR_CODEC_NONE : WEIR_CODEC_QSGD))
       group_fail(m->group, "step %d: %s goes by codec %u", step, c->names[t], table[k].codec);
+    if (!whole && (table[k].scheme == WEIR_SCHEME_PATH) != (c->machines != NULL))
+      group_fail(m->group, "step %d: %s goes by scheme %u", step, c->names[t], table[k].scheme);
     for (size_t i = c->offset[t]; whole && i < c->offset[t + 1]; i++)
       if (c->after[m->rank][i] != 0)
         group_fail(m->group, "step %d: %s leaves a residual", step, c->names[t]);
@@ -127,7 +130,7 @@ static void run_course(member *m) {
   voice v = {NULL};
   weir_engine *engine = NULL;
   const weir_layout layout = {TENSORS, c->offset};
-  const weir_controller_config deciding = {
+  weir_controller_config deciding = {
       .policy = c->policy, .world_size = m->size, .layout = layout, .names = c->names, .seed = 1};
   weir_engine_config config = {.comm = m->comm,
                                .layout = layout,
@@ -138,6 +141,9 @@ static void run_course(member *m) {
                                          .fed = fed,
                                          .buckets = buckets}};
   weir_status status = weir_policy_first_plan(c->policy, NULL, &config.first_plan);
+  if (status == WEIR_OK && c->machines != NULL)
+    status = weir_comm_find_hosts(m->comm, (uint64_t)c->machines[m->rank]);
+  deciding.hosts = weir_comm_hosts(m->comm);
   if (status == WEIR_OK && m->rank == 0) status = weir_controller_create(&v.controller, &deciding);
   if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
   if (status != WEIR_OK) group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
@@ -162,9 +168,9 @@ static void run_course(member *m) {
   weir_controller_free(v.controller);
 }
 
-static void run(int ranks, const char *policy, uint64_t seed) {
+static void run(int ranks, const char *policy, const char *machines, uint64_t seed) {
   static const char *const kinds[] = {"conv.weight", "conv.bias", "bn.weight", "fc"};
-  course c = {.policy = policy};
+  course c = {.policy = policy, .machines = machines};
   weir_rng rng = weir_rng_of(seed);
   for (size_t t = 0; t < TENSORS; t++) {
     c.names[t] = kinds[weir_rng_below(&rng, t < 2 ? 1 : 4)];
@@ -191,7 +197,13 @@ Test(bits, nothing_is_lost_when_widths_change) {
                                          "bits:kmeans:3:3", "bits:linear:3:4"};
   for (int ranks = 1; ranks <= 4; ranks++)
     for (uint64_t i = 0; i < (GROUP_SLOW ? 1 : 4); i++)
-      run(ranks, policies[(i + (uint64_t)ranks) % 4], 100 * (uint64_t)ranks + i);
+      run(ranks, policies[(i + (uint64_t)ranks) % 4], NULL, 100 * (uint64_t)ranks + i);
+}
+
+/* Where each machine's sum is encoded, and those are gathered. */
+Test(bits, nothing_is_lost_between_two_machines) {
+  run(4, "bits:knapsack:2:5", "aabb", 500);
+  run(4, "bits:kmeans:3:3", "abab", 501);
 }
 
 /* --- through the public API ----------------------------------------------------------------- */

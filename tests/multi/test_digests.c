@@ -24,8 +24,10 @@
 #include "kernels/cpu/cpu.h"
 #include "script.h"
 
-/* --- the table in its file: one line a row, "COURSE MACHINES PLAN" and then either "refused" or
- * "AVERAGES/RESIDUALS" for each seed.  Lines that begin with '#' say what the table is. */
+/* --- the table in its file -------------------------------------------------------------------- */
+
+/* One line a row: "COURSE MACHINES PLAN" and then either "refused" or "AVERAGES/RESIDUALS" for each
+ * seed.  Lines that begin with '#' say what the table is. */
 
 enum { DIGEST_SEEDS = 3, DIGEST_KEY = 112, DIGEST_ROWS = 4000 };
 

@@ -75,8 +75,7 @@ Test(nccl, messages_of_any_length_and_place) {
   cr_assert_eq(mock.carried() - before, expected);
 }
 
-/* ---
- * collectives ------------------------------------------------------------------------------- */
+/* --- collectives ------------------------------------------------------------------------------ */
 
 static weir_status sums_body(rank *r) {
   OWNED weir_comm *comm = NULL;

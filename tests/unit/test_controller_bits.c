@@ -392,8 +392,11 @@ Test(bits, groups_are_runs_of_one_width) {
  * - 2 ranks, 1.28e6 elements: 1 + 7.2; 2 + 7.2
  * - 4 ranks, 1.28e6 elements: 1 + 21.6; 2 + 10.8
  * - 8 ranks, 129000 elements: 1 + 5.1; 2 + 1.3
- * - 8 ranks on 2 machines: all of a machine's messages cross its link, 4 times as many, or those
- *   between two machines of a quarter of the sum alone
+ * - 8 ranks on 2 machines, 1.28e6 elements: all of a machine's messages cross its link, 4 times as
+ *   many, or those of each machine's sum alone, 1 + 7.2 gathered and 2 + 7.2 summed
+ * - 8 ranks on 4 machines: gathered around a ring 3 + 21.6 and summed 2 + 10.8; of 129000 elements
+ *   3 + 2.2 and 2 + 1.1
+ * - 9 ranks on 2 machines: not every rank has a peer on the other, so messages of all are summed
  *
  * In full precision 10 elements take one latency straight from everybody to everybody, at most
  * 7 * 40 bytes a rank; of 2 ranks doubling, which comes first, is the same. */
@@ -404,17 +407,17 @@ Test(bits, groups_go_by_what_takes_less) {
   static const struct {
     weir_group_shape shape;
     const char *quantized;
-  } rows[] = {{{2, 2, false}, "ag"},
-              {{4, 4, false}, "compressed"},
-              {{8, 8, false}, "compressed"},
-              {{8, 2, false}, "hier-sra"},
-              {{8, 8, true}, "compressed"}};
+    bool devices;
+  } rows[] = {{{2, 2, false}, "ag", false},         {{4, 4, false}, "compressed", false},
+              {{8, 8, false}, "compressed", false}, {{8, 2, false}, "path=rs.c.ag.d.ag", false},
+              {{8, 2, false}, "hier-sra", true},    {{8, 4, false}, "hier-sra", false},
+              {{9, 2, false}, "compressed", false}, {{8, 8, true}, "compressed", false}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     weir_plan_bucket table[] = {
         {.end = 1, .codec = WEIR_CODEC_QSGD, .scheme = WEIR_SCHEME_GATHER, .cr = 0.125},
         {.end = 2, .codec = WEIR_CODEC_QSGD, .scheme = WEIR_SCHEME_GATHER, .cr = 0.125},
         {.end = 3, .codec = WEIR_CODEC_NONE, .cr = 1}};
-    weir_bits_schemes(&layout, rows[i].shape, &link, table, 3);
+    weir_bits_schemes(&layout, rows[i].shape, &link, rows[i].devices, table, 3);
     for (size_t g = 0; g < 3; g++) {
       weir_plan plan = {0};
       char name[WEIR_COLLECTIVE_TEXT_MAX];

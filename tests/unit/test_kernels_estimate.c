@@ -312,8 +312,7 @@ Test(kernels_estimate, sidco_fills_up_by_its_rule) {
   cr_assert_geq(fills, 4);
 }
 
-/* ---
- * randomk ----------------------------------------------------------------------------------- */
+/* --- randomk ---------------------------------------------------------------------------------- */
 
 Test(kernels_estimate, randomk_draws_exactly_k_from_the_seed) {
   static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 100003};

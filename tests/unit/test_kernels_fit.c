@@ -72,28 +72,34 @@ Test(kernels_fit, bytes_touched_by_hand) {
   }
 }
 
-/* Each run has another gradient: of eight no two alike, the sums of two values that lie on whole
- * cache lines of the buffers, a 64th of n from their beginning at the most. */
-Test(kernels_fit, each_run_has_its_own_gradient) {
-  enum { N = 64000, RUNS = 8, MOST = N / 64 };
-  static float seen[RUNS][N];
+/* Each run has another gradient: the sum of two values that lie on whole cache lines of the
+ * buffers, a 64th of n from their beginning at the most.  So 4096 elements begin on 5 lines of
+ * either, and 25 runs have no two alike; 64,000 begin on 63, far more than are ever run. */
+static void expect_own_gradients(size_t n, int runs) {
+  static float seen[WEIR_KERNEL_RUNS][64000];
+  const size_t most = n / 64;
   weir_kernel_probe *probe = NULL;
-  cr_assert_eq(weir_kernel_probe_create(&probe, N), WEIR_OK);
-  for (int run = 0; run < RUNS; run++) {
+  cr_assert_eq(weir_kernel_probe_create(&probe, n), WEIR_OK);
+  for (int run = 0; run < runs; run++) {
     bool found = false;
-    weir_kernel_accumulate(probe, N);
-    memcpy(seen[run], probe->e, sizeof seen[run]);
+    weir_kernel_accumulate(probe, n);
+    memcpy(seen[run], probe->e, n * sizeof(float));
     for (int before = 0; before < run; before++)
-      cr_expect(memcmp(seen[run], seen[before], sizeof seen[run]) != 0, "%d %d", run, before);
-    for (size_t g = 0; g <= MOST && !found; g += 16)
-      for (size_t r = 0; r <= MOST && !found; r += 16) {
+      cr_expect(memcmp(seen[run], seen[before], n * sizeof(float)) != 0, "%d %d", run, before);
+    for (size_t g = 0; g <= most && !found; g += 16)
+      for (size_t r = 0; r <= most && !found; r += 16) {
         size_t i = 0;
-        while (i < N && !(fabsf(seen[run][i] - (probe->g[g + i] + probe->r[r + i])) > 0.0F)) i++;
-        found = i == N;
+        while (i < n && !(fabsf(seen[run][i] - (probe->g[g + i] + probe->r[r + i])) > 0.0F)) i++;
+        found = i == n;
       }
     cr_expect(found, "%d", run);
   }
   weir_kernel_probe_free(probe);
+}
+
+Test(kernels_fit, each_run_has_its_own_gradient) {
+  expect_own_gradients(4096, 25);
+  expect_own_gradients(64000, WEIR_KERNEL_RUNS);
 }
 
 /* Runs that count and others: randomk's seed tells how many there were. */

@@ -214,8 +214,7 @@ Test(kernels_quantize, equal_buckets_and_zeros_are_exact) {
   }
 }
 
-/* ---
- * unbiasedness ------------------------------------------------------------------------------ */
+/* --- unbiasedness ----------------------------------------------------------------------------- */
 
 /* Mean over many seeds against the element.  A mean of S draws with width w leaves the expectation
  * by more than w sqrt(ln(2 / p) / (2 S)) with probability p at most (Hoeffding); p = 1e-12. */
