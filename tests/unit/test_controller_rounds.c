@@ -437,8 +437,8 @@ Test(rounds, a_training_of_unknown_length_tries_early) {
 }
 
 /* 5 % of the loss, as low rank owes under SGD on trainings that end 1 % and more above fp32 with
- * it; once it owes that, it makes as much progress as any.  Under other rules it is too much where the
- * training may end at any step. */
+ * it; once it owes that, it makes as much progress as any.  Under other rules it is too much where
+ * the training may end at any step. */
 Test(rounds, what_falls_behind_never_comes_into_force) {
   static const char *const rules[] = {"adaptive", "sgd"};
   static const uint64_t length[] = {0, 2000};

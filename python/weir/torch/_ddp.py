@@ -689,7 +689,7 @@ def batches(
 
         for x, y in weir.torch.batches(loader, model):
 
-    All ranks use it.  A trial's batches are held (192 steps'), or there is none where they would be
+    All ranks use it.  A trial's batches are held (240 steps'), or there is none where they would be
     more than `hold` bytes.  `model`: that under DistributedDataParallel, or what attach() returned,
     where several are attached.  `length`: batches of an epoch, where len(loader) does not tell: no
     trial goes past its end."""

@@ -120,7 +120,7 @@ class Replay:
 
 
 _END = object()
-TRIAL_ROOM = 204  # steps that must be able to follow the one before a trial (controller/rounds.h)
+TRIAL_ROOM = 252  # steps that must be able to follow the one before a trial (controller/rounds.h)
 
 
 def _bytes_of(batch: Any) -> int:
