@@ -19,12 +19,13 @@ const weir_round_form weir_round_adaptive = {.steps = WEIR_ROUND_STEPS,
                                              .beyond = 1.0,
                                              .scatter = 0.1,
                                              .correlation = 3.0,
-                                             .known = 0.15,
+                                             .known = 0.1,
                                              .lagging = {.progress = 0.85, .error = 0.35},
                                              .asked = 6.0,
                                              .failed = 0.5,
                                              .doubt = 0.7,
-                                             .holds_lagging = 0.4};
+                                             .holds_lagging = 0.8,
+                                             .holds_debt = 15.0};
 #define UNDER_SGD(of_steps, of_losses)                                                         \
   {                                                                                            \
     .steps = of_steps, .losses = of_losses, .by_debt = true, .hold = 0.965, .fall = 0.985,     \

@@ -16,12 +16,12 @@ static const double worth = 1.1; /* an arm must be predicted to be so many times
  * (weir_round_form), or until the budget pays for another round: then it has to be shown again. */
 static const uint64_t again_rounds = 2;
 static const double known_most = 400.0,
-                    known_share = 8.0; /* but not for so long, or of all steps */
-static const uint64_t wait_steps = 24; /* until what could not be tried is tried again */
-static const uint64_t refused_for = 2; /* an arm refused at a step waits until so many times it */
-static const unsigned vain_most = 2;   /* rounds that began with another loss */
-static const uint64_t silence = 50;    /* steps without a loss, before it is said */
-static const uint64_t follow_steps = 32;
+                    known_share = 10.0; /* but not for so long, or of all steps */
+static const uint64_t wait_steps = 24;  /* until what could not be tried is tried again */
+static const uint64_t refused_for = 2;  /* an arm refused at a step waits until so many times it */
+static const unsigned vain_most = 2;    /* rounds that began with another loss */
+static const uint64_t silence = 50;     /* steps without a loss, before it is said */
+static const uint64_t follow_least = 32, follow_share = 32;
 /* What a training ends with must not be missing what a method still holds back, or rounds by: the
  * last steps, and a share of all, are a safe plan's. */
 static const uint64_t last_least = 48, last_share = 20;
@@ -100,8 +100,12 @@ static uint64_t later_half(const weir_rounds *r) {
   return r->told / 2 < steps ? r->told / 2 : steps;
 }
 
+/* How far batches lie apart the newest losses tell: about a line through many the course of the
+ * training lies as well. */
 static weir_slope slope_now(const weir_rounds *r) {
-  return weir_course_slope(&r->course, later_half(r));
+  weir_slope slope = weir_course_slope(&r->course, later_half(r));
+  slope.scatter = weir_loss_slope(r->loss, r->losses).scatter;
+  return slope;
 }
 
 /* A model may first have to leave a plateau, and rounding to 8 or 4 bits keeps it there for long
@@ -361,11 +365,19 @@ static bool too_far_behind(const weir_rounds *r, const double *arm, const double
   return share_behind(r, arm, reference) > most || weir_round_leaps(arm, reference, &r->slope);
 }
 
+/* Steps whose losses' mean says where the loss is, while it is watched: the slower it falls, the
+ * more batches have to be out of the way. */
+static size_t follow_steps(const weir_rounds *r) {
+  const uint64_t share = r->told / follow_share;
+  return share < follow_least ? follow_least : share < WEIR_LOSSES ? share : WEIR_LOSSES;
+}
+
 /* From now on the loss is held against where it is, and against what is owed yet from there. */
 static void follow_from(weir_rounds *r, uint64_t step, double owed) {
+  const size_t steps = follow_steps(r);
   r->following = true;
-  r->anchor = (double)step - 0.5 * (double)follow_steps;
-  r->anchor_loss = newest_mean(r, follow_steps) + owed;
+  r->anchor = (double)step - 0.5 * (double)steps;
+  r->anchor_loss = newest_mean(r, steps) + owed;
 }
 
 static void tell(weir_rounds *r, bool far_behind) {
@@ -450,12 +462,13 @@ static bool behind(weir_loop *loop, const weir_observation *seen) {
   const size_t method = weir_method_of(&loop->current);
   const weir_round_form *form = weir_round_form_of(&loop->current, r->rule);
   if (method == WEIR_METHODS) r->following = false;
-  if (!r->following || seen->trial || r->losses < follow_steps) return false;
-  const double middle = (double)seen->step - 0.5 * (double)follow_steps;
-  if (middle < r->anchor + (double)follow_steps) return false;
-  const double noise = r->promised.scatter * sqrt(2.0 / (double)follow_steps);
+  const size_t steps = follow_steps(r);
+  if (!r->following || seen->trial || r->losses < steps) return false;
+  const double middle = (double)seen->step - 0.5 * (double)steps;
+  if (middle < r->anchor + (double)steps) return false;
+  const double noise = r->promised.scatter * sqrt(2.0 / (double)steps);
   const double promised = promised_fall(r, r->anchor, middle);
-  const double fallen = r->anchor_loss - newest_mean(r, follow_steps);
+  const double fallen = r->anchor_loss - newest_mean(r, steps);
   if (fallen < -follow_risen * noise) {
     doubt_rule(r, seen->step);
     return true;
