@@ -107,7 +107,6 @@ weir_slope weir_course_slope(const weir_course *course, uint64_t steps) {
   line.per_step /= each;
   line.error /= each;
   line.level -= line.per_step * (0.5 * (each - 1.0) + (double)course->begun);
-  line.scatter *= sqrt(each);
   return line;
 }
 

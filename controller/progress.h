@@ -110,8 +110,7 @@ typedef struct weir_course {
 void weir_course_add(weir_course *course, double loss);
 uint64_t weir_course_steps(const weir_course *course);
 /* The line through the newest complete blocks of at most so many steps.  It is told as one through
- * single steps: the level is that of the last step, and the scatter that of single losses, if what
- * batches add to them is independent. */
+ * single steps, with the level at the last one; the scatter is that of blocks. */
 weir_slope weir_course_slope(const weir_course *course, uint64_t steps);
 
 typedef struct weir_evidence {

@@ -447,12 +447,16 @@ static double promised_fall(const weir_rounds *r, double from, double to) {
   return r->promised.per_step * (double)r->promised_at * log(to / from);
 }
 
-/* What SGD promises does not hold here: methods have to show progress itself, in other rounds. */
+/* What SGD promises does not hold here: methods have to show progress itself, in other rounds, and
+ * what they have shown counts no longer. */
 static void doubt_rule(weir_rounds *r, uint64_t step) {
   if (r->rule == WEIR_RULE_ADAPTIVE) return;
   r->rule = WEIR_RULE_ADAPTIVE;
   if (r->phase != WEIR_ROUND_NONE) abandon(r, step);
-  for (size_t m = 0; m < WEIR_METHODS; m++) r->record[m].evidence.count = 0;
+  for (size_t m = 0; m < WEIR_METHODS; m++) {
+    r->record[m].evidence.count = 0;
+    if (r->record[m].good_until > step) r->record[m].good_until = step;
+  }
 }
 
 /* Has the loss fallen too little since it was last asked for, or risen?  Asked once the promise is

@@ -205,8 +205,11 @@ static void random_course(course *c, uint64_t seed, int ranks) {
   bool trial = false;
   for (int s = 0; s < c->count; s++) {
     random_step(&c->steps[s], &rng, (uint64_t)s);
+    const bool within = trial;
     trial = s > 0 && weir_rng_below(&rng, trial ? 2 : 5) == 0;
-    c->steps[s].action = trial ? WEIR_ACTION_TRIAL : WEIR_ACTION_SWITCH;
+    c->steps[s].action = !trial                                   ? WEIR_ACTION_SWITCH
+                         : within && weir_rng_below(&rng, 2) == 0 ? WEIR_ACTION_FOLLOW
+                                                                  : WEIR_ACTION_TRIAL;
     if (weir_rng_below(&rng, 8) == 0)
       c->steps[s].poisoned = (int)weir_rng_below(&rng, (uint64_t)ranks);
   }
@@ -225,7 +228,8 @@ Test(device, groups_trials_and_poisoned_gradients_leave_the_bits_of_the_host) {
   }
 }
 
-/* Steps of a trial build upon each other, and of all of them nothing is left. */
+/* Steps of a trial build upon each other, also where another plan follows in it, and of all of them
+ * nothing is left. */
 Test(device, long_trials_leave_no_velocity) {
   static const char *const tried[] = {
       "topk:0.1:ag",           "qsgd:0.125:ag",        "star:0.1:art-ring", "none:1:dense-ring",
@@ -238,11 +242,12 @@ Test(device, long_trials_leave_no_velocity) {
     c.momentum = 0.9;
     c.count = 9;
     for (int s = 0; s < c.count; s++) {
-      const bool trial = s >= 2 && s < 6;
-      c.steps[s] = (script_step){.plan = plan_of(trial ? tried[k] : "topk:0.2:ag", (uint64_t)trial),
+      const bool arm = s >= 2 && s < 5;
+      c.steps[s] = (script_step){.plan = plan_of(arm ? tried[k] : "topk:0.2:ag", (uint64_t)arm),
                                  .poisoned = -1,
                                  .action = s == 2   ? WEIR_ACTION_TRIAL
-                                           : s == 6 ? WEIR_ACTION_SWITCH
+                                           : s == 5 ? WEIR_ACTION_FOLLOW
+                                           : s == 7 ? WEIR_ACTION_SWITCH
                                                     : WEIR_ACTION_KEEP};
     }
     c.machines = "aabb";
