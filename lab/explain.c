@@ -100,9 +100,15 @@ static const weir_report_candidate *best_but(const weir_report_decision *d, cons
   return best;
 }
 
+/* A sentence begins with a capital, but for the name of a plan, which is written as it is. */
+static void append_why(GString *text, const char *why) {
+  const bool plan = why[strcspn(why, ": ")] == ':' && why[strcspn(why, ": ") + 1] != ' ';
+  g_string_append_printf(text, "%c%s. ", plan ? *why : g_ascii_toupper(*why), why + 1);
+}
+
 static char *believed(const weir_report_decision *d) {
   GString *text = g_string_new(NULL);
-  if (*d->why) g_string_append_printf(text, "%c%s. ", g_ascii_toupper(*d->why), d->why + 1);
+  if (*d->why) append_why(text, d->why);
   if (!isnan(d->predicted_ms))
     g_string_append_printf(text, "A step under %s was believed to take %.3g ms.", d->choice.plan,
                            d->predicted_ms);
@@ -267,8 +273,10 @@ char *weir_explain_whole(const weir_report_data *data, const GPtrArray *reasons)
     if (t->elapsed_s > 0) share = t->spent_s / t->elapsed_s;
   }
   GString *text = g_string_new(NULL);
-  g_string_append_printf(text, "%zu decisions, %zu of them switched the plan; %zu rounds of trials",
-                         data->decision_count, switches, trials);
+  g_string_append_printf(text,
+                         "%zu decision%s, %zu of them switched the plan; %zu round%s of trials",
+                         data->decision_count, data->decision_count == 1 ? "" : "s", switches,
+                         trials, trials == 1 ? "" : "s");
   if (!isnan(data->summary.trial_share))
     g_string_append_printf(text, ", which took %.1f %% of the time",
                            100 * data->summary.trial_share);

@@ -22,7 +22,7 @@ awk -F, '
   function text(tx, ty, anchor, what) {
     printf "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", tx, ty, anchor, what
   }
-  function begin(heading, one, other,   i, v, e) { # a panel on a logarithmic axis, around two columns
+  function begin(heading, one, other,   i, v, e, many, times) { # a panel on a logarithmic axis, around two columns
     printf "<text x=\"20\" y=\"%d\" class=\"heading\">%s</text>\n", top - 14, heading
     least = 1e99; most = 0
     for (i = 1; i <= n; i++) {
@@ -30,9 +30,11 @@ awk -F, '
       v = value[other, i]; if (v > 0 && v < least) least = v; if (v > most) most = v
     }
     least /= 1.5; most *= 1.5
-    for (e = -5; e <= 5; e++) if (10 ^ e >= least && 10 ^ e <= most) {
-      printf "<path d=\"M110 %.1fH1160\" stroke=\"#e1e6eb\"/>\n", y(10 ^ e)
-      text(104, y(10 ^ e) + 4, "end", sprintf("%g", 10 ^ e))
+    # Within a decade and a half powers of ten alone would be one label.
+    many = split(most / least < 32 ? "1 2 5" : "1", times, " ")
+    for (e = -5; e <= 5; e++) for (i = 1; i <= many; i++) if ((v = times[i] * 10 ^ e) >= least && v <= most) {
+      printf "<path d=\"M110 %.1fH1160\" stroke=\"#e1e6eb\"/>\n", y(v)
+      text(104, y(v) + 4, "end", sprintf("%g", v))
     }
   }
   function line(column, colour, width,   i, path, at, was) { # as steps, each level once; what was not measured is left out

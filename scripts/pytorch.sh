@@ -18,4 +18,6 @@ if ((${#missing[@]})); then
 fi
 home=$(scripts/setup-pytorch.sh)
 "$home/bin/pip" --disable-pip-version-check install --quiet ./python
-exec env OMP_NUM_THREADS=1 "$home/bin/torchrun" --nproc-per-node 4 examples/train_ddp.py "$@"
+training=(OMP_NUM_THREADS=1 "$home/bin/torchrun" --nproc-per-node 4 examples/train_ddp.py "$@")
+echo "pytorch: ${training[*]}"
+exec env "${training[@]}"

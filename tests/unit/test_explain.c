@@ -37,7 +37,7 @@ static void write_decisions(void) {
           "qsgd:0.25:ag", 6) "],\"choice\":" CANDIDATE("qsgd:0.25:sra", 5) "}\n",
       f);
   fputs("{\"step\":23,\"epoch\":1,\"trigger\":\"trial\",\"latency_ms\":50,\"bandwidth_gbps\":0.1,"
-        "\"predicted_ms\":250,\"switched\":false,\"why\":\"the plan in force is the best\","
+        "\"predicted_ms\":250,\"switched\":false,\"why\":\"qsgd:0.0625:sra is behind: wait\","
         "\"candidates\":[" CANDIDATE("qsgd:0.25:ag", 5) "],\"choice\":" CANDIDATE(
             "qsgd:0.25:sra", 4) ",\"trial\":{\"spent_s\":0.2,\"elapsed_s\":10,\"plan\":"
                                 "\"qsgd:0.0625:sra\",\"again\":false,\"progress\":0.9,\"low\":-0.5,"
@@ -139,6 +139,7 @@ Test(explain, trials_are_told_with_their_verdict) {
   says(kept->tried,
        "3 samples say that it makes 0.90 of the progress (between -0.50 and 1.20), "
        "which is not sure yet. Trials had taken 2.0 % of the time until then.");
+  says(kept->believed, "qsgd:0.0625:sra is behind: wait. A step"); /* no capital */
   cr_assert_str_eq(kept->came, "");
   cr_assert(isnan(kept->regret));
   says(taken->title, "from qsgd:0.25:sra to qsgd:0.0625:sra");
@@ -152,6 +153,10 @@ Test(explain, trials_are_told_with_their_verdict) {
   cr_assert_str_eq(whole,
                    "4 decisions, 2 of them switched the plan; 2 rounds of trials, which had "
                    "taken 2.0 % of the time by the last.");
+  data.decision_count--;
+  g_autofree char *before = weir_explain_whole(&data, reasons);
+  says(before, "; 1 round of trials, which");
+  data.decision_count++;
   weir_report_data_free(&data);
 }
 
