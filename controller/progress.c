@@ -177,7 +177,7 @@ weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_rou
   const weir_progress_parameters *method = &weir_progress_method;
   const double n = (double)evidence->count;
   weir_judgement j = {.low = -INFINITY, .high = INFINITY};
-  if (evidence->count < WEIR_ROUND_SAMPLES) return j;
+  if (evidence->count < WEIR_ROUND_SAMPLES || !(before->error > 0.0)) return j;
   double mean = 0.0, square = method->scatter_weight * form->scatter * form->scatter;
   for (size_t i = 0; i < evidence->count; i++) mean += evidence->sample[i] / n;
   for (size_t i = 0; i < evidence->count; i++) {

@@ -44,7 +44,8 @@ extern const char *const weir_rule_names[WEIR_RULES];
 /* NULL and "" are "adaptive"; WEIR_E_INVALID. */
 weir_status weir_rule_parse(const char *text, uint32_t *rule);
 
-/* What is believed of arms' samples before they are tried, with a standard error. */
+/* What is believed of arms' samples before they are tried, with a standard error; all zeros: such
+ * arms are not tried, and no samples tell anything of them. */
 typedef struct weir_belief {
   double progress, error;
 } weir_belief;

@@ -69,7 +69,7 @@ sed -E '1s/"(bandwidth|goodput)_bytes_s":[^,]*/"\1_bytes_s":1e5/g' "$run/decisio
 replayed 1 'DIFFERS' "$work/f.jsonl"
 # A trial's verdict follows from its samples: six that are all 1 hold the loss.
 trial() { # trial FILE VERDICT SAMPLES
-  sed "1s/\"trigger\":1,/\"trigger\":8,/; 1s/\"input\":/\"trial\":{\"plan\":\"qsgd:0.0625:sra\",\"verdict\":\"$2\",\"samples\":$3},\"input\":/" \
+  sed "1s/\"trigger\":1,/\"trigger\":8,/; 1s/\"input\":/\"trial\":{\"plan\":\"powersgd:16:dense-sra\",\"verdict\":\"$2\",\"samples\":$3},\"input\":/" \
     "$run/decisions.jsonl" >"$1"
 }
 trial "$work/l.jsonl" holds '[1,1,1,1,1,1]'
