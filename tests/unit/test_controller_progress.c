@@ -161,7 +161,9 @@ Test(progress, verdicts_by_hand) {
   for (int i = 0; i < 3; i++) e.sample[i] += 0.3;
   cr_assert_eq(weir_progress_judge(&e, adaptive, &belief).verdict,
                WEIR_VERDICT_FALLS); /* 1.075 - 0.071: more than there is */
-  e.count = 2;                      /* not a round */
+  /* Arms that are not tried: nothing is told. */
+  cr_assert_eq(weir_progress_judge(&e, adaptive, &adaptive->rounding).verdict, WEIR_VERDICT_MORE);
+  e.count = 2; /* not a round */
   cr_assert_eq(weir_progress_judge(&e, adaptive, &belief).verdict, WEIR_VERDICT_MORE);
   /* Samples that say nothing take no arm, whatever is believed of it. */
   const weir_belief trusted = {.progress = 1, .error = 0.05};
