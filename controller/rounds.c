@@ -13,7 +13,8 @@
 
 static const double worth = 1.1; /* an arm must be predicted to be so many times as fast */
 /* What was shown is known for as long as methods run in two rounds, or for a share of the steps
- * until then (weir_round_form), or until the budget pays for another round: then it has to be shown again. */
+ * until then (weir_round_form), or until the budget pays for another round: then it has to be shown
+ * again. */
 static const uint64_t again_rounds = 2;
 static const double known_most = 400.0,
                     known_share = 10.0; /* but not for so long, or of all steps */
