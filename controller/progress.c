@@ -29,11 +29,12 @@ const weir_round_form weir_round_adaptive = {.steps = WEIR_ROUND_STEPS,
 #define UNDER_SGD(of_steps, of_losses)                                                         \
   {                                                                                            \
     .steps = of_steps, .losses = of_losses, .by_debt = true, .hold = 0.965, .fall = 0.985,     \
-    .beyond = INFINITY, .scatter = 0.05, .correlation = 1.5, .known = 16.0,                    \
+    .builds_up = 12.0, .beyond = INFINITY, .scatter = 0.05, .correlation = 1.5, .known = 32.0, \
     .rounding = {.progress = 1.0, .error = 0.05}, .lagging = {.progress = 0.95, .error = 0.1}, \
     .asked = 12.0, .failed = 0.0, .doubt = 0.25, .holds = 0.9, .holds_lagging = 0.9,           \
     .holds_debt = 15.0                                                                         \
   }
+const weir_round_form weir_round_sgd_short = UNDER_SGD(18, 16);
 const weir_round_form weir_round_sgd = UNDER_SGD(36, 32);
 const weir_round_form weir_round_sgd_long = UNDER_SGD(WEIR_ROUND_STEPS, 64);
 
@@ -146,6 +147,15 @@ bool weir_round_leaps(const double *arm, const double *reference, const weir_slo
   return !(leaps <= most);
 }
 
+/* How much of what an arm holds back in the long run is there over some steps, in the mean. */
+static double built_up(const weir_round_form *form, size_t from, size_t steps) {
+  double mean = 0.0;
+  if (!(form->builds_up > 0.0)) return 1.0;
+  for (size_t k = from; k < from + steps; k++)
+    mean += (1.0 - exp(-(double)k / form->builds_up)) / (double)steps;
+  return mean;
+}
+
 /* The slope counts less an error of it: with too steep a one, all arms would look alike. */
 static double share_of_progress(double behind, double steps, const weir_slope *slope) {
   return 1.0 - behind / ((slope->per_step - slope->error) * steps);
@@ -158,9 +168,11 @@ bool weir_round_add(weir_evidence *evidence, const double *arm, const double *re
   const size_t half = (form->after > 0 ? form->after : form->steps) / 2;
   const size_t length = half / WEIR_ROUND_SAMPLES, first = weir_round_batches(form) - half;
   for (size_t i = 0; i < WEIR_ROUND_SAMPLES; i++) {
-    const double d = mean_behind(arm, reference, first + i * length, length);
-    const double sample = form->by_debt ? 1.0 - d / fabs(slope->level)
-                                        : share_of_progress(d, (double)form->steps, slope);
+    const size_t from = first + i * length;
+    const double d = mean_behind(arm, reference, from, length);
+    const double sample = form->by_debt
+                              ? 1.0 - d / (built_up(form, from, length) * fabs(slope->level))
+                              : share_of_progress(d, (double)form->steps, slope);
     push(evidence, fmin(method->most, fmax(method->least, sample)));
   }
   return true;
@@ -196,4 +208,13 @@ weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_rou
   else if (j.low > form->hold && sqrt(variance) <= method->most_error)
     j.verdict = WEIR_VERDICT_HOLDS;
   return j;
+}
+
+/* As many samples again leave about half of the variance of what is thought now, so the mean moves
+ * by as much as its error is then, and has to be above the bound by that. */
+double weir_progress_likely(const weir_evidence *evidence, const weir_round_form *form,
+                            const weir_belief *before) {
+  const weir_judgement j = weir_progress_judge(evidence, form, before);
+  const double later = (j.mean - j.low) / sqrt(2.0);
+  return isfinite(later) ? 0.5 * erfc((form->hold + later - j.mean) / (sqrt(2.0) * later)) : 0.0;
 }

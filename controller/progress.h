@@ -53,12 +53,13 @@ typedef struct weir_belief {
 /* How an arm is tried: it follows from the update rule and, under SGD, from how long it takes until
  * what the arm holds back has built up. */
 typedef struct weir_round_form {
-  size_t steps;       /* K, a multiple of 12 */
+  size_t steps;       /* K, a multiple of 6 */
   size_t after;       /* M, a multiple of 6; 0: samples are of the arm's own steps */
   size_t losses;      /* that must be known before the first round */
   bool by_debt;       /* samples are 1 less d as a share of the loss; else p */
   double hold;        /* an arm is taken when its mean is above this by one error, */
   double fall;        /* and given up when it is below this by one error, */
+  double builds_up;   /* steps in which what an arm holds back builds up; 0: it is all there */
   double beyond;      /* or above this: that is not progress */
   double scatter;     /* of samples, as expected */
   double correlation; /* a round's say so many times less than independent ones */
@@ -75,7 +76,9 @@ typedef struct weir_round_form {
 static inline size_t weir_round_batches(const weir_round_form *form) {
   return form->steps + form->after;
 }
-extern const weir_round_form weir_round_adaptive, weir_round_sgd, weir_round_sgd_long;
+extern const weir_round_form weir_round_adaptive;
+/* Under SGD, by how much an arm is expected to hold back. */
+extern const weir_round_form weir_round_sgd_short, weir_round_sgd, weir_round_sgd_long;
 
 /* Numbers of the method; no others anywhere. */
 typedef struct weir_progress_parameters {
@@ -150,5 +153,9 @@ typedef struct weir_judgement {
 } weir_judgement;
 weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_round_form *form,
                                    const weir_belief *before);
+/* How likely it is that an arm which may hold, as far as the samples tell, does so after as many
+ * again. */
+double weir_progress_likely(const weir_evidence *evidence, const weir_round_form *form,
+                            const weir_belief *before);
 
 #endif

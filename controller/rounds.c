@@ -1,9 +1,10 @@
 /* Which arm is tried when, and what comes of it: paired trials of policy weir.
  *
- * A round takes 36 steps of an arm from a checkpoint, or 192, of which nothing remains, and under
- * other rules than SGD 48 of the plan in force from there; goes back, and the plan in force takes
- * the same batches.  These steps count, so that a round costs the others alone.  A header's loss is
- * that of its own step, and a directive is in force two steps after the observation it answers. */
+ * A round takes 18, 36 or 192 steps of an arm from a checkpoint, of which nothing remains, and
+ * under other rules than SGD 48 of the plan in force from there; goes back, and the plan in force
+ * takes the same batches.  These steps count, so that a round costs the others alone.  A header's
+ * loss is that of its own step, and a directive is in force two steps after the observation it
+ * answers. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,8 @@ static const double most_debt_ever = 0.25;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
                       settled_flat = 256, settled_unseen = 500;
 static const uint64_t first_losses = 4;
-static const double settled_share = 0.5; /* of the first losses: no plateau of the beginning */
+static const size_t halved_over = 16;
+static const double settled_share = 0.5; /* of the first losses */
 static const double follow_risen = 6.0;  /* noises by which a loss has clearly risen */
 
 /* Of the round under way. */
@@ -104,9 +106,16 @@ static uint64_t later_half(const weir_rounds *r) {
 /* How far batches lie apart the newest losses tell: about a line through many the course of the
  * training lies as well. */
 static weir_slope slope_now(const weir_rounds *r) {
-  weir_slope slope = weir_course_slope(&r->course, later_half(r));
-  slope.scatter = weir_loss_slope(r->loss, r->losses).scatter;
+  const uint64_t half = later_half(r);
+  const size_t newest = half < r->losses ? (size_t)half : r->losses;
+  weir_slope slope = weir_course_slope(&r->course, half);
+  slope.scatter = weir_loss_slope(r->loss + r->losses - newest, newest).scatter;
   return slope;
+}
+
+/* The loss is half of what it began with, and no plateau of the beginning. */
+static bool halved(const weir_rounds *r) {
+  return r->losses >= halved_over && newest_mean(r, halved_over) < settled_share * r->begun;
 }
 
 /* A model may first have to leave a plateau, and rounding to 8 or 4 bits keeps it there for long
@@ -120,7 +129,7 @@ static bool has_settled(const weir_rounds *r, uint64_t step) {
   if (step >= (r->told == 0 ? settled_unseen : settled_flat)) return true;
   if (r->told == 0) return false;
   if (step < settled_early || r->losses < settled_early) return false;
-  if (newest_mean(r, settled_early / 2) < settled_share * r->begun) return true;
+  if (halved(r)) return true;
   if (r->losses < WEIR_LOSSES) return false;
   if (step >= settled_at && falls_over(r, WEIR_LOSSES / 2, WEIR_LOSSES / 2)) return true;
   return step >= settled_falling && falls_over(r, WEIR_LOSSES / 2, WEIR_LOSSES / 4) &&
@@ -246,8 +255,12 @@ static uint64_t known_for(const weir_loop *loop, uint64_t step, const weir_round
   return steps;
 }
 
-/* How likely a method is to hold, as far as can be told before. */
-static double holds_likely(const weir_round_form *form, const weir_plan *plan) {
+/* How likely a method is to hold after another round: as far as can be told before it, or by what
+ * the rounds so far have shown. */
+static double holds_likely(const weir_rounds *r, const weir_round_form *form,
+                           const weir_plan *plan) {
+  const weir_evidence *seen = &r->record[weir_method_of(plan)].evidence;
+  if (seen->count > 0) return weir_progress_likely(seen, form, weir_belief_of(plan, form));
   if (weir_plan_rounds(plan)) return form->holds;
   return fmax(0.1,
               form->holds_lagging - form->holds_debt * weir_method_arm(weir_method_of(plan))->debt);
@@ -270,7 +283,8 @@ static double worth_trying(const weir_loop *loop, uint64_t step, const weir_plan
   const double times = fmin(rounds, ceil(steps / once));
   const double taken = times * round_s(loop, form, step_s);
   const double tried = times * round; /* batches that the other plan takes */
-  const double saved = holds_likely(form, plan) * fmax(0.0, steps - tried) * (now_s - step_s);
+  const double saved =
+      holds_likely(&loop->rounds, form, plan) * fmax(0.0, steps - tried) * (now_s - step_s);
   if (saved <= repaid_least * taken) return 0.0;
   return form->by_debt ? saved - taken : saved / taken;
 }
@@ -370,7 +384,9 @@ static bool too_far_behind(const weir_rounds *r, const double *arm, const double
  * more batches have to be out of the way. */
 static size_t follow_steps(const weir_rounds *r) {
   const uint64_t share = r->told / follow_share;
-  return share < follow_least ? follow_least : share < WEIR_LOSSES ? share : WEIR_LOSSES;
+  const uint64_t least =
+      r->told / 2 < follow_least ? r->told / 2 : follow_least; /* all but early */
+  return share < least ? least : share < WEIR_LOSSES ? share : WEIR_LOSSES;
 }
 
 /* From now on the loss is held against where it is, and against what is owed yet from there. */
@@ -442,10 +458,13 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   return status;
 }
 
-/* A slope that is g at step t is taken to be g t / (t + n) n steps later, as where a loss falls
- * with the logarithm of steps. */
+/* A loss that falls by g a step at step t, where it is l, is taken to fall with the power g t / l
+ * of steps: hardly other than with their logarithm where that is small, and never below 0, as
+ * early slopes would have it. */
 static double promised_fall(const weir_rounds *r, double from, double to) {
-  return r->promised.per_step * (double)r->promised_at * log(to / from);
+  const weir_slope *g = &r->promised;
+  const double power = g->per_step * (double)r->promised_at / fabs(g->level);
+  return r->anchor_loss * (1.0 - pow(from / to, power));
 }
 
 /* What SGD promises does not hold here: methods have to show progress itself, in other rounds, and
@@ -640,7 +659,7 @@ void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
     return;
   const weir_slope slope = slope_now(r);
   weir_decision_input in;
-  if (!weir_slope_clear(&slope)) return;
+  if (!weir_slope_clear(&slope) && !(r->rule == WEIR_RULE_SGD && halved(r))) return;
   weir_loop_input(loop, seen, WEIR_TRIGGER_TRIAL, &in);
   try_one(loop, seen, &in);
 }

@@ -179,7 +179,7 @@ typedef struct weir_options {
    * to its running mean (SGD, momentum, Nesterov); or "adaptive" (default), where it is divided by
    * what gradients were like (Adam, RMSprop, LAMB, LARS), and wherever that is not known.  With
    * error feedback the former ends where uncompressed gradients would have led, but for what is
-   * held back, so that policy weir's trials take 36 steps instead of 192 and begin earlier
+   * held back, so that policy weir's trials take 18 steps instead of 240 and begin earlier
    * (docs/internals/progress.md).  A wrong "sgd" may cost loss, a wrong "adaptive" costs time. */
   const char *update_rule;
   /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those

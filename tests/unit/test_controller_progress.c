@@ -252,57 +252,85 @@ Test(progress, a_debt_under_sgd_by_hand) {
     arm[k] = reference[k] + 0.001 * (double)k;
   }
   cr_assert(weir_round_add(&evidence, arm, reference, sgd, &flat));
-  /* Steps 18 to 23, 24 to 29 and 30 to 35 are 20.5, 26.5 and 32.5 in the mean. */
-  static const double share[] = {0.959, 0.947, 0.935};
+  /* Steps 18 to 23, 24 to 29 and 30 to 35 are 20.5, 26.5 and 32.5 in the mean, and of what builds
+   * up with a time constant of 12 steps 0.81699, 0.88900 and 0.93268 are there in the mean. */
+  static const double share[] = {1 - 0.041 / 0.8169924, 1 - 0.053 / 0.8890003,
+                                 1 - 0.065 / 0.9326753};
   cr_assert_eq(evidence.count, 3u);
   for (size_t i = 0; i < 3; i++)
-    cr_assert_float_eq(evidence.sample[i], share[i], 1e-9, "%g", evidence.sample[i]);
-  /* Squares off the mean 0.000288 and 3 x 0.0025, over 5, three that count as two: 0.0007788; so
-   * 1284.0 times 0.947 and 100 times 0.95. */
+    cr_assert_float_eq(evidence.sample[i], share[i], 1e-7, "%g", evidence.sample[i]);
+  /* Squares off the mean 0.000190 and 3 x 0.0025, over 5, three that count as two: 0.0007690; so
+   * 1300.3 times 0.940169 and 100 times 0.95. */
   const weir_judgement j = weir_progress_judge(&evidence, sgd, &sgd->lagging);
-  cr_assert_float_eq(j.mean, 0.947217, 1e-5, "%g", j.mean);
-  cr_assert_float_eq(j.low, 0.947217 - 0.026880, 1e-5, "%g", j.low);
+  cr_assert_float_eq(j.mean, 0.940871, 1e-5, "%g", j.mean);
+  cr_assert_float_eq(j.low, 0.940871 - 0.026723, 1e-5, "%g", j.low);
   cr_assert_eq(j.verdict, WEIR_VERDICT_FALLS); /* below 0.985 by an error */
-  /* 2.3 % behind: 0.975, which is neither 0.965 and an error nor 0.985 less one.  0.3 %: 0.9936. */
+  /* 2.5 % behind: 0.9734, which is neither 0.965 and an error nor 0.985 less one.  0.4 %:
+   * 0.9929. */
   static const weir_verdict verdicts[] = {WEIR_VERDICT_MORE, WEIR_VERDICT_HOLDS};
-  static const double more[] = {0.03, 0.02};
+  static const double more[] = {0.035, 0.021};
   for (size_t k = 0; k < 2; k++) {
     for (size_t i = 0; i < 3; i++) evidence.sample[i] += more[k];
     cr_assert_eq(weir_progress_judge(&evidence, sgd, &sgd->lagging).verdict, verdicts[k]);
   }
 }
 
+/* As many samples of the same mean again leave an error of 0.05 where it is 0.0707 now (those
+ * above: 0.975 +- 0.0707), so it holds where the mean is above 0.95 then: with a deviation of 0.05
+ * about 0.975 in 0.6915 of all cases.  At the bound itself it is half. */
+Test(progress, how_likely_an_arm_is_to_hold) {
+  const weir_belief belief = {.progress = 0.95, .error = 0.1};
+  weir_evidence e = {3, {0.9, 1.0, 1.1}};
+  double likely = weir_progress_likely(&e, adaptive, &belief);
+  cr_assert_float_eq(likely, 0.69146, 1e-4, "%g", likely);
+  for (int i = 0; i < 3; i++) e.sample[i] -= 0.05; /* moves the mean by half of it */
+  likely = weir_progress_likely(&e, adaptive, &belief);
+  cr_assert_float_eq(likely, 0.5, 1e-4, "%g", likely);
+  e.count = 0;
+  cr_assert_eq(weir_progress_likely(&e, adaptive, &belief), 0.0);
+}
+
 /* Arms that hold back a share of the loss with a time constant of 12 steps; trainings that drift
  * apart by so much of the loss a step, and batches that tell of the gap with an error. */
+static bool taken_under_sgd(weir_rng *rng, const weir_round_form *form, int rounds, double debt,
+                            double drift, double noise) {
+  const weir_slope slope = {.level = 2.5, .per_step = 0.001};
+  weir_evidence evidence = {0};
+  weir_verdict verdict = WEIR_VERDICT_MORE;
+  for (int round = 0; round < rounds && verdict == WEIR_VERDICT_MORE; round++) {
+    double arm[B], reference[B], gap = 0;
+    for (size_t k = 0; k < form->steps; k++) {
+      reference[k] = 2.5;
+      arm[k] = 2.5 * (1 + gap + debt * (1 - exp(-(double)k / 12)) + noise * weir_rng_normal(rng));
+      gap += drift * weir_rng_normal(rng);
+    }
+    cr_assert(weir_round_add(&evidence, arm, reference, form, &slope));
+    verdict = weir_progress_judge(&evidence, form, &form->lagging).verdict;
+  }
+  return verdict == WEIR_VERDICT_HOLDS;
+}
+
+/* One round of 36 steps, and up to two of 18. */
 Test(progress, false_alarms_and_power_under_sgd) {
   enum { RUNS = 2000, DEBTS = 8 };
+  static const weir_round_form *const forms[] = {&weir_round_sgd, &weir_round_sgd_short};
   static const double debt[DEBTS] = {0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3};
   static const double drift[] = {0.001, 0.002, 0.004}, noise[] = {0.005, 0.02, 0.04};
-  const weir_slope slope = {.level = 2.5, .per_step = 0.001};
-  for (size_t c = 0; c < 3; c++) {
+  for (size_t c = 0; c < 6; c++) {
+    const weir_round_form *form = forms[c / 3];
     double taken[DEBTS] = {0};
     weir_rng rng = weir_rng_of(12);
-    fprintf(stderr, "sgd, drift %g, noise %g:", drift[c], noise[c]);
+    fprintf(stderr, "sgd, %zu steps, drift %g, noise %g:", form->steps, drift[c % 3], noise[c % 3]);
     for (int i = 0; i < DEBTS; i++) {
-      for (int run = 0; run < RUNS; run++) {
-        double arm[B], reference[B], gap = 0;
-        weir_evidence evidence = {0};
-        for (size_t k = 0; k < sgd->steps; k++) {
-          reference[k] = 2.5;
-          arm[k] = 2.5 * (1 + gap + debt[i] * (1 - exp(-(double)k / 12)) +
-                          noise[c] * weir_rng_normal(&rng));
-          gap += drift[c] * weir_rng_normal(&rng);
-        }
-        cr_assert(weir_round_add(&evidence, arm, reference, sgd, &slope));
+      for (int run = 0; run < RUNS; run++)
         taken[i] +=
-            weir_progress_judge(&evidence, sgd, &sgd->lagging).verdict == WEIR_VERDICT_HOLDS;
-      }
+            taken_under_sgd(&rng, form, form == sgd ? 1 : 2, debt[i], drift[c % 3], noise[c % 3]);
       fprintf(stderr, " %g: %.3f", debt[i], taken[i] / RUNS);
     }
     fputc('\n', stderr);
     cr_assert_geq(taken[0], 0.55 * RUNS);
-    cr_assert_leq(taken[4], 0.15 * RUNS);
-    cr_assert_leq(taken[5], 0.04 * RUNS);
+    cr_assert_leq(taken[4], 0.3 * RUNS);
+    cr_assert_leq(taken[5], 0.1 * RUNS);
     cr_assert_leq(taken[6], 0.002 * RUNS);
   }
 }

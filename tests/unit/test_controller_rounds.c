@@ -407,7 +407,7 @@ Test(rounds, four_bits_wait_for_the_training_to_settle) {
   cr_assert(clear >= 32 && clear < 256, "%d", (int)clear);
 }
 
-/* Under SGD a trial of 36 steps is enough, and 1000 steps pay for it. */
+/* Under SGD trials of 18 steps are enough, and 1000 steps pay for them. */
 Test(rounds, under_sgd_a_short_training_tries_early) {
   world w = good, adaptive = good;
   w.update_rule = "sgd";
