@@ -42,6 +42,10 @@ typedef enum weir_site {
   WEIR_SITES
 } weir_site;
 
+/* Each machine's sum is compressed once and gathered, which is fastest between two machines: the
+ * path that policies choose by themselves. */
+#define WEIR_PATH_MACHINE_SUMS "rs.c.ag.d.ag"
+
 enum { WEIR_PATH_TASKS = 12, WEIR_PATH_HOPS = 4 };
 
 typedef struct weir_path {

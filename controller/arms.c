@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/path.h"
 #include "base/schemes.h"
 #include "controller/decide.h"
 #include "engine/engine.h"
@@ -48,25 +49,24 @@ static const struct {
     {"qsgd:0.125:sra", SETTLED, 0},
     {"qsgd:0.25:hier-sra", SETTLED, 0},
     {"qsgd:0.125:hier-sra", SETTLED, 0},
-    /* Each machine's sum is compressed once and gathered, which is fastest between two machines. */
-    {"qsgd:0.25:path=rs.c.ag.d.ag", SETTLED, 0},
-    {"qsgd:0.125:path=rs.c.ag.d.ag", SETTLED, 0},
+    {"qsgd:0.25:path=" WEIR_PATH_MACHINE_SUMS, SETTLED, 0},
+    {"qsgd:0.125:path=" WEIR_PATH_MACHINE_SUMS, SETTLED, 0},
     {"minifloat:0.25:ag", SAFE, 0},
     {"minifloat:0.25:sra", SAFE, 0},
     {"minifloat:0.25:hier-sra", SAFE, 0},
-    {"minifloat:0.25:path=rs.c.ag.d.ag", SAFE, 0},
+    {"minifloat:0.25:path=" WEIR_PATH_MACHINE_SUMS, SAFE, 0},
     {"nonzero-bf16:0.5:ag", SAFE, 0},
     {"nonzero:0.25:ag", SETTLED, 0},
     {"nonzero:0.125:ag", SETTLED, 0},
     {"qsgd:0.09375:ag", METHOD, 0},
     {"qsgd:0.09375:sra", METHOD, 0},
     {"qsgd:0.09375:hier-sra", METHOD, 0},
-    {"qsgd:0.09375:path=rs.c.ag.d.ag", METHOD, 0},
+    {"qsgd:0.09375:path=" WEIR_PATH_MACHINE_SUMS, METHOD, 0},
     {"nonzero:0.09375:ag", METHOD, 0},
     {"qsgd:0.0625:ag", METHOD + 1, 0},
     {"qsgd:0.0625:sra", METHOD + 1, 0},
     {"qsgd:0.0625:hier-sra", METHOD + 1, 0},
-    {"qsgd:0.0625:path=rs.c.ag.d.ag", METHOD + 1, 0},
+    {"qsgd:0.0625:path=" WEIR_PATH_MACHINE_SUMS, METHOD + 1, 0},
     {"nonzero:0.0625:ag", METHOD + 1, 0},
     {"powersgd:16:dense", METHOD + 2, 0.01},
     {"powersgd:16:dense:auto-bf16", METHOD + 2, 0.01},

@@ -13,9 +13,6 @@ static const char kept[] = "bias,bn,norm,ln";
 static const double exchange_share =
     0.01; /* of the bytes of 4 bits, what one more exchange costs */
 
-/* Each machine's sum is encoded once, and gathered between machines. */
-static const char machine_sums[] = "rs.c.ag.d.ag";
-
 const char *const weir_bits_methods[WEIR_BITS_METHODS] = {"knapsack", "kmeans", "linear", "bayes",
                                                           "uniform"};
 
@@ -239,7 +236,7 @@ void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const 
       summed = weir_select_plan(&summed, shape, link, elements, sent);
       take_cheaper(&best, &summed, shape, link, elements, sent);
       /* Of a device's gradients paths are run by the host, which these costs do not tell of. */
-      if (machines && !devices && weir_path_parse(machine_sums, &plan) == WEIR_OK)
+      if (machines && !devices && weir_path_parse(WEIR_PATH_MACHINE_SUMS, &plan) == WEIR_OK)
         take_cheaper(&best, &plan, shape, link, elements, sent);
     }
     weir_bucket_set_plan(&table[g], &best);
