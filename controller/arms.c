@@ -161,7 +161,7 @@ const weir_belief *weir_belief_of(const weir_plan *plan, const weir_round_form *
 
 const weir_round_form *weir_round_form_of(const weir_plan *plan, weir_update_rule rule) {
   /* What is more takes longer to build up. */
-  static const double at_once = 0.02, soon = 0.05;
+  static const double at_once = 0.01, soon = 0.05;
   const size_t method = weir_method_of(plan);
   const double debt = method < WEIR_METHODS ? weir_method_arm(method)->debt : 0.0;
   if (rule == WEIR_RULE_ADAPTIVE) return &weir_round_adaptive;

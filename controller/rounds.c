@@ -200,14 +200,17 @@ static uint64_t left_for_methods(const weir_rounds *r, uint64_t step) {
 /* Seconds of the training's steps that are left, as far as its length is known, if a round of a
  * plan of step_s begins now: the plan in force takes the round's batches and the last steps, the
  * faster of both may take the others.  Where progress itself has to be seen, all are reckoned as
- * the faster one's: a round that begins early tells least there (docs/internals/progress.md). */
+ * the faster one's: a round that begins early tells least there (docs/internals/progress.md).  A
+ * network that is slower now than it was may become faster again, so no step is taken to be slower
+ * than those so far. */
 static double time_left(const weir_loop *loop, uint64_t step, const weir_round_form *form,
                         double step_s) {
   const weir_rounds *r = &loop->rounds;
   const uint64_t steps = r->steps > 0 ? r->steps : shortest;
   const double left = steps > step ? (double)(steps - step) : 0.0;
   const double kept = form->by_debt ? fmin(left, (double)(form->steps + last_steps(r))) : 0.0;
-  const double now_s = loop->learnt.step_s;
+  const double so_far_s = step > 0 ? (r->elapsed_s - r->spent_s) / (double)step : INFINITY;
+  const double now_s = fmin(loop->learnt.step_s, so_far_s);
   return kept * now_s + (left - kept) * fmin(now_s, step_s);
 }
 
