@@ -462,11 +462,12 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
 }
 
 /* A loss that falls by g a step at step t, where it is l, is taken to fall with the power g t / l
- * of steps: hardly other than with their logarithm where that is small, and never below 0, as
- * early slopes would have it. */
+ * of steps: hardly other than with their logarithm where that is small, and never below 0.  The
+ * first steps, in which a loss may come from anywhere, are steeper than what follows. */
 static double promised_fall(const weir_rounds *r, double from, double to) {
+  static const double most = 0.3;
   const weir_slope *g = &r->promised;
-  const double power = g->per_step * (double)r->promised_at / fabs(g->level);
+  const double power = fmin(most, g->per_step * (double)r->promised_at / fabs(g->level));
   return r->anchor_loss * (1.0 - pow(from / to, power));
 }
 
