@@ -1,17 +1,16 @@
-"""Ranks for tests: processes that import torch once and then run what tests ask of them."""
+"""Ranks for tests: processes that run what tests ask of them, one after the other."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nursery import Forked, Nursery
 
 HERE = Path(__file__).parent
 
@@ -20,24 +19,20 @@ class Ranks:
     """`count` processes in one process group; run(name) calls that function of a script on all.
     `memory`: "host", or "device", which is emulated (emulated.py)."""
 
-    def __init__(self, count: int, script: str, memory: str) -> None:
-        self.count, self.script, self.memory = count, script, memory
-        self.workers: list[subprocess.Popen[str]] = []
+    def __init__(self, nursery: Nursery, count: int, script: str, memory: str) -> None:
+        self.nursery, self.count, self.script, self.memory = nursery, count, script, memory
+        self.workers: list[Forked] = []
 
     def _start(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(self.count)}
-        environment["WEIR_TEST_STORE"] = str(Path(self.folder.name) / "store")
+        environment = {
+            "WORLD_SIZE": str(self.count),
+            "WEIR_TEST_STORE": str(Path(self.folder.name) / "store"),
+        }
         if self.memory == "device":
             environment |= {"WEIR_TEST_DEVICE": "1", "WEIR_CUDA_LIBRARY": emulated_library()}
         self.workers = [
-            subprocess.Popen(
-                [sys.executable, str(HERE / self.script)],
-                env={**environment, "RANK": str(rank)},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            self.nursery.start(str(HERE / self.script), **environment, RANK=str(rank))
             for rank in range(self.count)
         ]
 
@@ -64,8 +59,7 @@ class Ranks:
 
     def stop(self) -> None:
         for worker in self.workers:
-            worker.kill()
-            worker.communicate()
+            worker.stop()
         self.workers = []
 
 
@@ -84,19 +78,26 @@ def torch_version() -> tuple[int, ...]:
         pytest.skip("torch is not installed: pip install torch")
 
 
-@pytest.fixture(scope="session", params=["host", "device"])
-def ranks(request):
+@pytest.fixture(scope="session")
+def nursery():
     torch_version()
-    group = Ranks(3, "traps.py", request.param)
+    made = Nursery()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session", params=["host", "device"])
+def ranks(request, nursery):
+    group = Ranks(nursery, 3, "traps.py", request.param)
     yield group
     group.stop()
 
 
 @pytest.fixture(scope="module", params=["host", "device"])
-def machines(request):
+def machines(request, nursery):
     """Two of two ranks each."""
     if torch_version() < (2, 5):
         pytest.skip("fully_shard calls hooks since torch 2.5")
-    group = Ranks(4, "shards.py", request.param)
+    group = Ranks(nursery, 4, "shards.py", request.param)
     yield group
     group.stop()

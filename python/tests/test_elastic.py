@@ -3,36 +3,19 @@ same bits as one that nobody disturbed, as what error feedback had kept back was
 
 import os
 import signal
-import subprocess
-import sys
+import socket
 import time
 from pathlib import Path
-
-from conftest import torch_version
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_ddp.py"
 STEPS, EVERY = 60, 10
 SECONDS = 300.0  # on a machine that is busy with much else
 
 
-def start(folder, log):
-    torch_version()
-    return subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        + [
-            "--max-restarts",
-            "1",
-            str(EXAMPLE),
-            "--epochs",
-            "1",
-            "--batch",
-            str(60000 // 2 // STEPS),
-        ]
-        + ["--checkpoint", str(folder), "--every", str(EVERY), "--policy", "fixed:topk:0.01:ag"],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
+def arguments(folder):
+    return (
+        *("--epochs", "1", "--batch", str(60000 // 2 // STEPS)),
+        *("--checkpoint", str(folder), "--every", str(EVERY), "--policy", "fixed:topk:0.01:ag"),
     )
 
 
@@ -49,24 +32,44 @@ def worker(agent, rank):
     raise AssertionError(f"no worker of rank {rank}")
 
 
-def train(folder, kills):
+def undisturbed(nursery, folder):
+    """Without torchrun, as nobody has to be started again."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
+    shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    workers = [
+        nursery.start(str(EXAMPLE), *arguments(folder), **shared, RANK=rank) for rank in "01"
+    ]
+    try:
+        until = time.monotonic() + SECONDS
+        for process in workers:
+            assert process.wait(until - time.monotonic()) == 0, process.said()
+    finally:
+        for process in workers:
+            process.stop()
+
+
+def killed_once(nursery, folder):
     """What the agent and its workers said."""
-    said = folder.parent / f"{folder.name}.log"
+    agent = nursery.start(
+        "-m torch.distributed.run",
+        *("--standalone", "--nproc-per-node", "2", "--max-restarts", "1", str(EXAMPLE)),
+        *arguments(folder),
+        own=True,
+        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+    )
     until = time.monotonic() + SECONDS
-    with said.open("w") as log:
-        agent = start(folder, log)
-        try:
-            while kills and not (folder / f"{2 * EVERY}-1.pt").exists():
-                assert agent.poll() is None and time.monotonic() < until, said.read_text()
-                time.sleep(0.01)
-            if kills:
-                os.kill(worker(agent, 1), signal.SIGKILL)
-            assert agent.wait(timeout=until - time.monotonic()) == 0, said.read_text()
-        finally:
-            if agent.poll() is None:
-                os.killpg(agent.pid, signal.SIGKILL)
-                agent.wait()
-    return said.read_text()
+    try:
+        while not (folder / f"{2 * EVERY}-1.pt").exists():
+            assert agent.poll() is None and time.monotonic() < until, agent.said()
+            time.sleep(0.01)
+        os.kill(worker(agent, 1), signal.SIGKILL)
+        assert agent.wait(until - time.monotonic()) == 0, agent.said()
+        return agent.stdout.read() + agent.said()
+    finally:
+        if agent.poll() is None:
+            os.killpg(agent.pid, signal.SIGKILL)
+        agent.stop()
 
 
 def same(a, b):
@@ -81,12 +84,11 @@ def same(a, b):
     return a == b
 
 
-def test_a_killed_worker_changes_nothing(tmp_path):
-    torch_version()
+def test_a_killed_worker_changes_nothing(tmp_path, nursery):
     import torch
 
-    train(tmp_path / "whole", kills=False)
-    said = train(tmp_path / "killed", kills=True)
+    undisturbed(nursery, tmp_path / "whole")
+    said = killed_once(nursery, tmp_path / "killed")
     assert "going on from step " in said, said
     for rank in range(2):
         whole, killed = (

@@ -3,8 +3,6 @@ in seconds; and no thread keeps a process alive."""
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,38 +13,30 @@ SECONDS = 30.0  # on a machine that is busy with much else; the time-out is 1800
 
 
 @pytest.fixture
-def training(tmp_path):
+def training(tmp_path, nursery):
     """Starts ranks of interrupted.py, in sessions of their own; none outlives the test."""
-    pytest.importorskip("torch", reason="torch is not installed: pip install torch")
     started = []
 
     def start(*arguments):
         shared = {"WORLD_SIZE": str(RANKS), "WEIR_TEST_STORE": str(tmp_path / "store")}
+        script = str(Path(__file__).parent / "interrupted.py")
         for rank in range(RANKS):
-            started.append(
-                subprocess.Popen(
-                    [sys.executable, str(Path(__file__).parent / "interrupted.py"), *arguments],
-                    env={**os.environ, "OMP_NUM_THREADS": "1", **shared, "RANK": str(rank)},
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    start_new_session=True,
-                )
-            )
+            started.append(nursery.start(script, *arguments, own=True, **shared, RANK=str(rank)))
         for process in started:
-            assert process.stdout.readline() == "going\n", process.stderr.read()
+            assert process.stdout.readline() == "going\n", process.said()
         return started
 
     yield start
     for process in started:
-        process.kill()
-        process.communicate()
+        process.stop()
 
 
 def ended(processes):
     """What each said on stderr, all within SECONDS."""
     until = time.monotonic() + SECONDS
-    return [process.communicate(timeout=until - time.monotonic())[1] for process in processes]
+    for process in processes:
+        process.wait(until - time.monotonic())
+    return [process.said() for process in processes]
 
 
 def test_ctrl_c_ends_all_ranks(training):
