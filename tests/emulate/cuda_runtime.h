@@ -53,7 +53,8 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads();
 static inline void __threadfence() {}
 
-/* Every lane of mask gives a value and gets those of all lanes. */
+/* Every lane of mask gives a value and gets those of all lanes; behind them are the bits of those
+ * lanes of mask that have not given 0. */
 const uint64_t *weir_emulated_exchange(unsigned mask, uint64_t mine);
 static inline unsigned weir_emulated_lane() { return threadIdx.x % 32; }
 
@@ -61,11 +62,7 @@ static inline void __syncwarp(unsigned mask = 0xffffffffU) {
   (void)weir_emulated_exchange(mask, 0);
 }
 static inline unsigned __ballot_sync(unsigned mask, bool mine) {
-  const uint64_t *all = weir_emulated_exchange(mask, mine);
-  unsigned bits = 0;
-  for (unsigned lane = 0; lane < 32; lane++)
-    bits |= (unsigned)((mask >> lane & 1U) != 0 && all[lane] != 0) << lane;
-  return bits;
+  return (unsigned)weir_emulated_exchange(mask, mine)[32];
 }
 static inline bool __any_sync(unsigned mask, bool mine) { return __ballot_sync(mask, mine) != 0; }
 

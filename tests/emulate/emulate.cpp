@@ -35,7 +35,7 @@ struct barrier {
 struct exchange {
   barrier meet;
   uint64_t given[WARP] = {};
-  uint64_t all[WARP] = {};
+  uint64_t all[WARP + 1] = {}; /* and which are not 0 */
 };
 
 struct thread {
@@ -162,8 +162,15 @@ void run_block(unsigned size) {
   unsigned first = threadIdx.x - lane + (unsigned)__builtin_ctz(mask);
   exchange *meet = &exchanges[first];
   meet->given[lane] = mine;
-  if (arrive(&meet->meet, (unsigned)__builtin_popcount(mask))) {
-    std::memcpy(meet->all, meet->given, sizeof meet->all);
+  /* Whole warps are most; what counts bits may be a call. */
+  unsigned expected = mask == 0xffffffffU ? WARP : (unsigned)__builtin_popcount(mask);
+  if (arrive(&meet->meet, expected)) {
+    unsigned bits = 0;
+    for (unsigned i = 0; i < WARP; i++) {
+      meet->all[i] = meet->given[i];
+      bits |= (unsigned)(meet->given[i] != 0) << i;
+    }
+    meet->all[WARP] = bits & mask;
   } else if (__builtin_setjmp(current->context) == 0) {
     go(next());
   }
