@@ -40,10 +40,14 @@ typedef struct course {
   uint64_t seed;
 } course;
 
+/* Nearly normal, of one draw: the sum of its four parts. */
 static inline void fill(float *g, size_t n, uint64_t seed) {
   weir_rng rng = weir_rng_of(seed);
   for (size_t i = 0; i < n; i++) {
-    const float x = (float)weir_rng_normal(&rng);
+    const uint64_t bits = weir_rng_next(&rng);
+    double sum = 0;
+    for (int part = 0; part < 64; part += 16) sum += (double)(bits >> part & 0xffff);
+    const float x = (float)(sum / 0x1p16 - 2) * 1.7320508F; /* of variance 1 */
     g[i] = i % 5 == 0 ? (float)(int)x : x * x * x;
   }
 }
@@ -213,6 +217,7 @@ static inline bool is_exact(const weir_plan *plan) {
 
 static inline void same(const float *a, const float *b, size_t n, const char *what, int rank,
                         int step) {
+  if (memcmp(a, b, n * sizeof *a) == 0) return;
   for (size_t i = 0; i < n; i++)
     cr_assert(memcmp(&a[i], &b[i], sizeof a[i]) == 0,
               "%s of rank %d, step %d: element %zu is %.9g on the device and %.9g on the host",
@@ -234,9 +239,9 @@ static inline void conserved(const course *c, int ranks, int step) {
                  2 * fabs((double)c->after[r][at + i]);
     }
   }
-  for (size_t i = 0; i < c->n; i++)
-    cr_assert(fabs(sum[i]) <= (ranks + 8) * 0x1p-23 * size[i] + 1e-37,
-              "step %d: element %zu of %zu has lost %g", step, i, c->n, sum[i]);
+  size_t i = 0;
+  while (i < c->n && fabs(sum[i]) <= (ranks + 8) * 0x1p-23 * size[i] + 1e-37) i++;
+  cr_assert(i == c->n, "step %d: element %zu of %zu has lost %g", step, i, c->n, sum[i]);
 }
 
 static inline void run_course(course *c, int ranks, unsigned where) {
