@@ -25,9 +25,12 @@ keep_full() {
 }
 
 # Long enough for the disk to be filled meanwhile; under a sanitizer every step takes several times as long.
-steps=60
+steps=120
 grep -q __asan_init "$weir" && steps=20
-sed "s/^steps_per_epoch .*/steps_per_epoch = $steps/" "$source/tests/lab/quick.ini" >"$work/run.ini" || exit 1
+# shellcheck source=tests/images.sh
+. "$source/tests/images.sh"
+few_images "$work/few" || exit 1
+sed "s/^steps_per_epoch .*/steps_per_epoch = $steps/; s|^batch|model = cnn\nchannels = 4\ndata_dir = $work/few\nbatch|" "$source/tests/lab/quick.ini" >"$work/run.ini" || exit 1
 
 "$weir" run "$work/run.ini" --network sim --out out >"$work/words" 2>"$work/errors" &
 pid=$!

@@ -9,6 +9,7 @@ cd "$work" || exit 1
 export TMPDIR=$work/tmp # a machine's folder would show
 mkdir "$TMPDIR" || exit 1
 
+few_images few || exit 1
 scenario() { # TIMEOUT_S: long, unless it is what a test waits for
   cat <<INI
 [scenario]
@@ -17,6 +18,9 @@ workers = 4
 bandwidth_scale = 0.05
 timeout_s = $1
 [training]
+model = cnn
+channels = 4
+data_dir = $work/few
 batch = 16
 learning_rate = 0.05
 epochs = 2

@@ -5,11 +5,14 @@ weir=$1
 source=$2
 [ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
 work=$(mktemp -d)
+# shellcheck source=tests/images.sh
+. "$source/tests/images.sh"
 pid=
 trap '[ -z "$pid" ] || kill -9 $pid 2>/dev/null; rm -rf "$work"' EXIT
 cd "$work" || exit 1
 fail() { echo "FAILED: $*: $(cat errors other)"; exit 1; }
-sed 's/^steps_per_epoch .*/steps_per_epoch = 80/' "$source/tests/lab/quick.ini" >run.ini || exit 1
+few_images few || exit 1
+sed 's/^steps_per_epoch .*/steps_per_epoch = 160/; s/^batch/model = cnn\nchannels = 4\ndata_dir = few\nbatch/' "$source/tests/lab/quick.ini" >run.ini || exit 1
 
 begin() { # a run, up to its first decision
   "$weir" run run.ini --network sim --out out >words 2>errors &
