@@ -61,7 +61,6 @@ told=0
 try_setting() { # RATE DELAY BYTES: 0 it does what was set, 1 it does not, 2 cannot tell
   local plain plain_rtt low high longest rates fastest
   a "$tools/link_tool" clear va && b "$tools/link_tool" clear vb || return 1
-  plain=$(median 33554432 3) # long enough to be timed
   plain_rtt=$(round_trip)
   set_both "$1" "$2"
   median "$3" 5 >/dev/null # the window grows
@@ -71,10 +70,15 @@ try_setting() { # RATE DELAY BYTES: 0 it does what was set, 1 it does not, 2 can
   rtt=$(round_trip)
   low=$(times "$1" 0.8608) high=$(times "$1" 1.052)
   longest=$(awk -v d="$2" -v p="$plain_rtt" 'BEGIN { print 2.2 * d + p }')
-  seen="$got, at most $fastest Mbit/s of payload ($low to $high; unshaped $plain), round trip $rtt ms"
+  seen="$got, at most $fastest Mbit/s of payload ($low to $high), round trip $rtt ms"
   seen+=" ($(times "$2" 2) to $longest; unshaped $plain_rtt)"
   at_least "$high" "$got" && at_least "$rtt" "$(times "$2" 2)" || return 1
   at_least "$fastest" "$low" && at_least "$longest" "$rtt" && return 0
+  # Which is asked for only then: it takes longer than all else.
+  a "$tools/link_tool" clear va && b "$tools/link_tool" clear vb || return 1
+  plain=$(median 33554432 3) # long enough to be timed
+  set_both "$1" "$2"
+  seen+="; unshaped $plain Mbit/s"
   at_least "$plain" "$(times "$1" 1.5)" && return 1
   return 2
 }
