@@ -234,7 +234,7 @@ void weir_report_plans(weir_doc *doc, const weir_report_data *data, const weir_r
   weir_doc_section(
       doc, "Plan",
       "Compression ratio and collective in force. Rings are trial steps that were rolled "
-      "back.");
+      "back. The ratio of low rank is its rank over 64.");
   begin(doc, data, "lines", "compression ratio", false);
   weir_doc_flag(doc, "log", true);
   add_lines(doc, rows, false, kept, G_N_ELEMENTS(kept));

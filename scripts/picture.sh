@@ -13,7 +13,7 @@ awk -F, '
     step[++n] = $at["step"]
     value["set_latency_ms", n] = $at["set_latency_ms"]; value["latency_ms", n] = $at["latency_ms"]
     value["set_bandwidth_gbps", n] = $at["set_bandwidth_gbps"]; value["bandwidth_gbps", n] = $at["bandwidth_gbps"]
-    value["cr", n] = $at["cr"]
+    value["sent", n] = $at["wire_bytes"] / 1e6
     collective[n] = $at["collective"]
     if (!($at["collective"] in row)) { name[++rows] = $at["collective"]; row[name[rows]] = rows }
   }
@@ -55,8 +55,8 @@ awk -F, '
     line("set_latency_ms", "#94a5b8", 6); line("latency_ms", "#1f3a5f", 1.8)
     top = 210; begin("Bandwidth, Gbit/s", "set_bandwidth_gbps", "bandwidth_gbps")
     line("set_bandwidth_gbps", "#94a5b8", 6); line("bandwidth_gbps", "#1f3a5f", 1.8)
-    top = 380; begin("What Weir chooses: the ratio kept", "cr", "cr")
-    line("cr", "#b3124f", 3)
+    top = 380; begin("What Weir chooses: MB that a rank sends in a step", "sent", "sent")
+    line("sent", "#b3124f", 3)
     print "<text x=\"20\" y=\"540\" class=\"heading\">and the collective, by step</text>"
     for (i = 1; i <= rows; i++) text(104, 540 + 30 * i, "end", name[i])
     for (i = first = 1; i <= n; i++) if (i == n || collective[i + 1] != collective[i]) {
