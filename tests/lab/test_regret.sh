@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench/regret.sh, chance.py and regret_order.py: what they refuse, and their arithmetic by hand.  (Training is what it is for, and takes hours.)
+# bench/regret.sh, chance.py, untouched.py and regret_order.py: what they refuse, and their arithmetic by hand.  (Training is what it is for, and takes hours.)
 set -u
 # shellcheck source=tests/script.sh
 . "$2/tests/script.sh"
@@ -13,6 +13,10 @@ refuses 'expected a multiple of 100' --steps 150
 expect 2 'expected a multiple of 50' python3 "$source/bench/chance.py" weir "$work" --steps 70
 expect 2 'expected 1 to 6' python3 "$source/bench/chance.py" weir "$work" --ratios 7
 expect 2 'expected whole numbers' python3 "$source/bench/chance.py" weir "$work" --seeds 1,x
+for wrong in '--trainings no' '--networks 2ms' '--seeds x'; do
+  # shellcheck disable=SC2086
+  expect 2 "^untouched.py: error: ${wrong% *} '${wrong#* }'; expected" python3 "$source/bench/untouched.py" weir "$work" $wrong
+done
 expect 2 'no cells.json' "$source/bench/regret_order.py" "$work" "$work/out"
 
 PYTHONDONTWRITEBYTECODE=1 python3 - "$source/bench" <<'PY' || fail "the arithmetic"

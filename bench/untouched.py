@@ -1,0 +1,149 @@
+"""Policy weir on trainings by SGD that its trials were not tuned to, beside fp32 and bf16, in virtual time.
+
+    bench/untouched.py WEIR OUT [--trainings cnn-small,gpt] [--networks 1ms-30] [--seeds 1,2]
+
+What has been trained is left in OUT and not trained again.  Networks are those of bench/regret.py."""
+
+import argparse
+import json
+import pathlib
+
+import regret
+
+TRAININGS = {
+    "cnn-small": {
+        "model": "cnn",
+        "channels": 16,
+        "batch": 16,
+        "learning_rate": 0.02,
+        "momentum": 0.9,
+        "weight_decay": 0.0001,
+        "decay_factor": 0.1,
+        "decay_epochs": 24,
+        "epochs": 30,
+    },
+    "cnn-plain": {  # neither momentum nor a learning rate that falls
+        "model": "cnn",
+        "channels": 24,
+        "batch": 64,
+        "learning_rate": 0.1,
+        "momentum": 0,
+        "weight_decay": 0.0005,
+        "rate_warmup_steps": 100,
+        "epochs": 24,
+    },
+    "mlp-warm": {
+        "model": "mlp",
+        "batch": 32,
+        "learning_rate": 0.03,
+        "momentum": 0.9,
+        "weight_decay": 0.0005,
+        "rate_warmup_steps": 100,
+        "decay_factor": 0.1,
+        "decay_epochs": 24,
+        "epochs": 30,
+    },
+    "gpt": {
+        "model": "gpt",
+        "layers": 2,
+        "channels": 96,
+        "context": 64,
+        "batch": 4,
+        "learning_rate": 0.1,
+        "momentum": 0.9,
+        "weight_decay": 0,
+        "rate_warmup_steps": 50,
+        "decay_factor": 0.3,
+        "decay_epochs": 25,
+        "epochs": 30,
+    },
+    "recommender": {
+        "model": "recommender",
+        "channels": 16,
+        "batch": 64,
+        "learning_rate": 0.5,
+        "momentum": 0.9,
+        "weight_decay": 0,
+        "rate_warmup_steps": 50,
+        "decay_factor": 0.3,
+        "decay_epochs": 25,
+        "epochs": 30,
+    },
+}
+POLICIES = {
+    "fp32": "fixed:none:1:dense-halving",
+    "bf16": "fixed:bf16:1:dense-halving",
+    "weir": "weir",
+}
+
+
+def scenario(training, network):
+    keys = TRAININGS[training] | {
+        "optimizer": "sgd",
+        "steps_per_epoch": regret.EPOCH,
+        "evaluate_every": 2,
+    }
+    return (
+        "[scenario]\nname = untouched\nworkers = 4\nseed = 1\ntimeout_s = 300\n[training]\n"
+        + "".join(f"{key} = {value}\n" for key, value in keys.items())
+        + regret.network_section(regret.NETWORKS[network], keys["epochs"])
+    )
+
+
+def seconds(run):
+    """Of the whole training, as regret.py times policy weir."""
+    taken = {plan: ms / 1e3 for plan, ms in run["compress_ms"].items()}
+    points, _ = regret.time_weir(run, run["compute_ms"] / 1e3, taken)
+    return points[-1][1]
+
+
+def main():
+    own = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    own.add_argument("weir", type=pathlib.Path)
+    own.add_argument("out", type=pathlib.Path)
+    for name, default in (
+        ("trainings", ",".join(TRAININGS)),
+        ("networks", "1ms-30"),
+        ("seeds", "1"),
+    ):
+        own.add_argument(f"--{name}", default=default)
+    o = own.parse_args()
+    chosen = {"trainings": TRAININGS, "networks": regret.NETWORKS}
+    for name, known in chosen.items():
+        unknown = set(getattr(o, name).split(",")) - set(known)
+        if unknown:
+            own.error(f"--{name} '{min(unknown)}'; expected some of {', '.join(known)}")
+    if not all(seed.isdigit() for seed in o.seeds.split(",")):
+        own.error(f"--seeds '{o.seeds}'; expected whole numbers")
+    o.out.mkdir(parents=True, exist_ok=True)
+    print("| training | network | seed | loss over fp32's: bf16 | `weir` | s of bf16's | methods |")
+    print("|---|---|---|---|---|---|---|")
+    for training in o.trainings.split(","):
+        for network in o.networks.split(","):
+            for seed in map(int, o.seeds.split(",")):
+                runs = {}
+                for name, policy in POLICIES.items():
+                    path = o.out / f"{training}-{network}-{name}-s{seed}.json"
+                    if not path.exists():
+                        text = scenario(training, network)
+                        run = regret.train(o.weir, text, policy, seed, o.out / "work")
+                        regret.write(path, run)
+                    runs[name] = json.loads(path.read_text())
+                bf16, weir = (
+                    f"{100 * (runs[name]['final_loss'] / runs['fp32']['final_loss'] - 1):+.2f} %"
+                    for name in ("bf16", "weir")
+                )
+                shown = ", ".join(
+                    f"{s['choice']} from {s['step']} on"
+                    for s in runs["weir"]["switches"]
+                    if s["trigger"] == "trial" and ": it holds the loss" in s["why"]
+                )
+                share = seconds(runs["weir"]) / seconds(runs["bf16"])
+                print(
+                    f"| {training} | {network} | {seed} | {bf16} | {weir} | {share:.2f} | {shown} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
