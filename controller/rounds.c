@@ -118,22 +118,25 @@ static bool halved(const weir_rounds *r) {
   return r->losses >= halved_over && newest_mean(r, halved_over) < settled_share * r->begun;
 }
 
-/* A model may first have to leave a plateau, and rounding to 8 or 4 bits keeps it there for long
- * now and then (docs/reference/performance.md, "What a policy does to a training"): a grid's draws
- * are noise to elements that are far smaller than the others of their bucket, and Adam makes as
- * much of it as of gradients.  So 8 and 4 bits on grids wait until the loss is half of what it
- * began with, or falls and goes on falling, and where that is not seen for longer.  Under SGD they
- * need not: the plateaus were AdamW's. */
-static bool has_settled(const weir_rounds *r, uint64_t step) {
-  if (r->rule == WEIR_RULE_SGD) return true;
+/* A model may first have to leave a plateau, which is over once the loss is half of what it began
+ * with, or falls and goes on falling; where that is not seen it takes longer.  On it all methods
+ * look alike, and one that sends less may keep the model there: nothing is tried. */
+static bool plateau_left(const weir_rounds *r, uint64_t step) {
   if (step >= (r->told == 0 ? settled_unseen : settled_flat)) return true;
   if (r->told == 0) return false;
-  if (step < settled_early || r->losses < settled_early) return false;
-  if (halved(r)) return true;
+  if (halved(r)) return r->rule == WEIR_RULE_SGD || step >= settled_early;
   if (r->losses < WEIR_LOSSES) return false;
   if (step >= settled_at && falls_over(r, WEIR_LOSSES / 2, WEIR_LOSSES / 2)) return true;
   return step >= settled_falling && falls_over(r, WEIR_LOSSES / 2, WEIR_LOSSES / 4) &&
          falls_over(r, WEIR_LOSSES / 4, WEIR_LOSSES / 4);
+}
+
+/* Rounding to 8 or 4 bits on grids does so under Adam, too, now and then
+ * (docs/reference/performance.md, "What a policy does to a training"): a grid's draws are noise to
+ * elements that are far smaller than the others of their bucket, and Adam makes as much of it as of
+ * gradients. */
+static bool has_settled(const weir_rounds *r, uint64_t step) {
+  return r->rule == WEIR_RULE_SGD || plateau_left(r, step);
 }
 
 /* Plans of what gradients touch leave alone what a method has held back of other elements, so they
@@ -663,6 +666,7 @@ void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
     return;
   const weir_slope slope = slope_now(r);
   weir_decision_input in;
+  if (!plateau_left(r, seen->step)) return;
   if (!weir_slope_clear(&slope) && !(r->rule == WEIR_RULE_SGD && halved(r))) return;
   weir_loop_input(loop, seen, WEIR_TRIGGER_TRIAL, &in);
   try_one(loop, seen, &in);
