@@ -126,7 +126,8 @@ def main():
                     path = o.out / f"{training}-{network}-{name}-s{seed}.json"
                     if not path.exists():
                         text = scenario(training, network)
-                        run = regret.train(o.weir, text, policy, seed, o.out / "work")
+                        work = o.out / f"work-{path.stem}"
+                        run = regret.train(o.weir, text, policy, seed, work)
                         regret.write(path, run)
                     runs[name] = json.loads(path.read_text())
                 bf16, weir = (
