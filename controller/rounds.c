@@ -113,7 +113,7 @@ static weir_slope slope_now(const weir_rounds *r) {
   return slope;
 }
 
-/* The loss is half of what it began with, and no plateau of the beginning. */
+/* Has the loss come down to half of what the training began with? */
 static bool halved(const weir_rounds *r) {
   return r->losses >= halved_over && newest_mean(r, halved_over) < settled_share * r->begun;
 }
@@ -465,13 +465,13 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
 }
 
 /* A loss that falls by g a step at step t, where it is l, is taken to fall with the power g t / l
- * of steps: hardly other than with their logarithm where that is small, and never below 0.  The
- * first steps, in which a loss may come from anywhere, are steeper than what follows. */
+ * of steps: hardly other than with their logarithm where that is small, and never to the other side
+ * of 0.  In the first steps of a training it falls with higher powers than it goes on with. */
 static double promised_fall(const weir_rounds *r, double from, double to) {
   static const double most = 0.3;
   const weir_slope *g = &r->promised;
   const double power = fmin(most, g->per_step * (double)r->promised_at / fabs(g->level));
-  return r->anchor_loss * (1.0 - pow(from / to, power));
+  return fabs(r->anchor_loss) * (1.0 - pow(from / to, power));
 }
 
 /* What SGD promises does not hold here: methods have to show progress itself, in other rounds, and
@@ -666,7 +666,7 @@ void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
     return;
   const weir_slope slope = slope_now(r);
   weir_decision_input in;
-  if (!plateau_left(r, seen->step)) return;
+  if (!plateau_left(r, seen->step)) return; /* there all methods look alike */
   if (!weir_slope_clear(&slope) && !(r->rule == WEIR_RULE_SGD && halved(r))) return;
   weir_loop_input(loop, seen, WEIR_TRIGGER_TRIAL, &in);
   try_one(loop, seen, &in);
