@@ -1,6 +1,8 @@
 /* Cost rows in seconds and the selector that works from them, against values worked out by hand. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <pthread.h>
+#include <string.h>
 
 #include "../planned.h"
 #include "base/schemes.h"
@@ -236,6 +238,37 @@ Test(rows, the_double_tree_takes_no_negative_time) {
       const double together = weir_cost_predict(&shared, &link);
       cr_assert(together > 6 * alone && together < 10 * alone, "%d: %g, %g", n, alone, together);
     }
+}
+
+/* Of so many sizes, N and latencies that no table of answers holds them all. */
+enum { ASKED = 600 };
+static weir_cost_terms asked(int i) {
+  return weir_cost_double_tree(2 + i % 7, 4096.0 * (1 + i), 1e-5 * (i % 5), 1e-8, 1e3 * (i % 3));
+}
+
+typedef struct once {
+  int which;
+  weir_cost_terms answer;
+} once;
+
+static void *ask_anew(void *argument) {
+  once *o = argument;
+  o->answer = asked(o->which);
+  return NULL;
+}
+
+/* A path is followed once for what is asked again, in the same thread: a new one knows nothing. */
+Test(rows, what_was_asked_before_changes_no_answer) {
+  for (int i = 0; i < ASKED; i++) asked(i);
+  for (int i = ASKED - 1; i >= 0; i--) {
+    const weir_cost_terms again = asked(i), once_more = asked(i);
+    once o = {.which = i};
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, ask_anew, &o), 0);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
+    cr_assert(memcmp(&again, &o.answer, sizeof again) == 0, "%d", i);
+    cr_assert(memcmp(&once_more, &o.answer, sizeof again) == 0, "%d", i);
+  }
 }
 
 /* One latency of 8 ranks beats 3 and 7.  Where processors take 0.3 s for each message beyond a
