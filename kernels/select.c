@@ -5,7 +5,8 @@
  * When the sample cannot help (small n, large k), misleads (too few collected) or meets ties
  * in bulk (too many), the search runs over all elements: either the estimate is itself the
  * k-th magnitude, which counting shows, or three counting passes fix the k-th magnitude digit
- * by digit. Every route gives the same indices. */
+ * by digit. Zeros are not collected: where all others are fewer than k, the k-th is one of them.
+ * Every route gives the same indices. */
 #include <math.h>
 
 #include "kernels/internal.h"
@@ -96,7 +97,8 @@ weir_list_plan weir_plan_list(size_t n, size_t k, size_t sampled) {
 
 weir_status weir_list_floor(weir_codec_context *context, size_t n, size_t k, uint32_t *floor_bits) {
   const weir_list_plan plan = weir_plan_list(n, k, WEIR_SAMPLE);
-  *floor_bits = weir_kth_largest(context, context->magnitude, WEIR_SAMPLE, plan.rank).bits;
+  const uint32_t bits = weir_kth_largest(context, context->magnitude, WEIR_SAMPLE, plan.rank).bits;
+  *floor_bits = bits > 0 ? bits : 1; /* where most are zeros, these need no list to be told */
   return weir_context_reserve(context, plan.room);
 }
 
@@ -127,6 +129,8 @@ weir_found weir_list_conclude(weir_codec_context *context, const float *e, size_
   if (count != SIZE_MAX && count >= k) {
     found.kth = weir_kth_largest(context, context->magnitude, count, k);
     found.listed = count;
+  } else if (count != SIZE_MAX && floor_bits <= 1) { /* all that are not zero */
+    found.kth = (weir_kth){0, count};
   } else if (!is_kth(e, n, k, floor_bits, &found.kth)) {
     found.kth = weir_kth_largest(context, e, n, k);
   }
