@@ -4,22 +4,22 @@
 set -u
 # shellcheck source=tests/mpi/cases.sh
 . "$2/tests/mpi/cases.sh"
-# How ranks end: on machines of their own, two of two, and, where processes start fast, one of three.
-machines=('' :2 :3)
-[[ ${WEIR_CFLAGS:-} == *fsanitize* ]] && machines=('' :2)
+# How ranks end: on machines of their own, two of two, and, where processes start fast, one of three.  Where they do
+# not, eight of them, and what Open MPI carries some other way, tell nothing more either.
+machines=('' :2 :3) slow=
+[[ ${WEIR_CFLAGS:-} == *fsanitize* ]] && machines=('' :2) slow=1
 
 for case in messages groups allreduce; do well 4 "$case"; done
-for case in messages allreduce; do well 4 --mca btl tcp,self "$case"; done
+[[ $slow ]] || for case in messages allreduce messages:2; do well 4 --mca btl tcp,self "$case"; done
 well 3 allreduce
 for case in other_job other_rank; do well 4 "$case"; done
 # Machines of so many ranks: two of two, one of three and one of one, two of four, one of all.
 for case in messages:2 messages:3 messages:4 groups:2 allreduce:2 apart lacking:0; do well 4 "$case"; done
 for case in rows:2 rows:3 drawn_rows:2 drawn_rows:3; do well 4 "$case"; done
-well 4 --mca btl tcp,self messages:2
-for case in messages:4 rows:4 drawn_rows:4; do well 8 "$case"; done
+[[ $slow ]] || for case in messages:4 rows:4 drawn_rows:4; do well 8 "$case"; done
 other=${program%ranks}plans
-for case in 2:1000 3:1000 2:100003; do well 4 "$case"; done
-well 8 4:1000
+for case in 2:1000 3:1000 2:30011; do well 4 "$case"; done
+[[ $slow ]] || well 8 4:1000
 unset other
 
 limit=$ending
