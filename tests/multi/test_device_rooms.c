@@ -1,6 +1,7 @@
 /* Messages that stay on devices (engine/device_rooms.c), gathered ones, those of sums and AR-Topk's
  * lists: steps over rooms have the bits of steps over the host, whatever plans follow one another,
  * and who cannot read a room keeps all ranks out of theirs. */
+#include "../sampled.h"
 #include "device_course.h"
 #include "engine/memory.h"
 
@@ -40,6 +41,7 @@ Test(device_rooms, every_gathered_arm_has_the_bits_of_the_host) {
     if (!gathers(arms[arm])) continue;
     const weir_plan plan = plan_of(arms[arm], 1);
     for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
+      if (!sampled(2)) continue;
       lay_out(&c, (arm + k) % 2 == 0 ? 1500 : 5001);
       c.apart = (arm + k) % 2 == 1;
       c.momentum = is_exact(&plan) && arm % 2 == 0 ? 0.9 : 0;
@@ -78,6 +80,7 @@ Test(device_rooms, sums_of_messages_have_the_bits_of_the_host) {
   c.device = test_device_open();
   for (size_t p = 0; p < SUMS; p++)
     for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
+      if (!sampled(2)) continue;
       const size_t which = GROUP_SLOW ? p % 4 : k;
       lay_out(&c, lengths[(p + which) % 4]);
       c.apart = (p + k) % 2 == 1;
@@ -101,6 +104,7 @@ Test(device_rooms, lists_of_indices_have_the_bits_of_the_host) {
   c.device = test_device_open();
   for (size_t p = 0; p < LISTS; p++)
     for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
+      if (!sampled(2)) continue;
       const size_t which = GROUP_SLOW ? p % 4 : k;
       lay_out(&c, p % 2 == 0 ? 1500 : 5001);
       c.apart = (p + k) % 2 == 1;

@@ -2,6 +2,7 @@
  * memory inside.  Which messages it carries, and the bits of TCP alone. */
 #include "../multi/every_row.h"
 #include "../multi/random_ops.h"
+#include "../sampled.h"
 
 #define MOST 8
 #include "crowd.h"
@@ -108,6 +109,7 @@ static size_t due_by_nccl(const layout *l, const crowd *g) {
 static void all_messages(bool inside) {
   load();
   for (size_t i = 0; i < COUNT(layouts); i++) {
+    if (layouts[i].size == 8 && !sampled(2)) continue;
     crowd g = crowd_of(&layouts[i], inside);
     const size_t before = mock.carried();
     run_well_as(&g, layouts[i].size, messages_body);
@@ -260,6 +262,7 @@ Test(nccl_parts, every_row_has_the_bits_of_tcp) {
   static uint64_t alone[MOST][ROWS_ALL];
   load();
   for (size_t i = 0; i < COUNT(layouts) && layouts[i].per_machine > 0; i++) {
+    if (layouts[i].size == 8 && !sampled(2)) continue;
     neighbours = layouts[i].per_machine;
     crowd tcp_alone = {.plain = true, .timeout_s = PATIENCE_S};
     run_well_as(&tcp_alone, layouts[i].size, rows_body);
@@ -320,6 +323,7 @@ Test(nccl_parts, steps_have_the_bits_of_tcp) {
   static uint64_t alone[MOST][COUNT(plans)];
   load();
   for (size_t i = 0; i < 3; i++) {
+    if (layouts[i].size == 8 && !sampled(2)) continue;
     memset(steps, 0, sizeof steps);
     crowd tcp_alone = {.plain = true, .machine = layouts[i].machine, .timeout_s = PATIENCE_S};
     run_well_as(&tcp_alone, layouts[i].size, plans_body);
