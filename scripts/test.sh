@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The sources' format and every test: all of them in the release build, fuzzers for 10 s each, then again under
+# The sources' format and every test: all of them in the release build, fuzzers for 5 s each, then again under
 # ASan+UBSan; those of the lab that skip themselves there, as ASan does not fit into User-Mode Linux,
 # under UBSan alone, where there is one; then those with threads under TSan.  All run even if one fails.
 #   scripts/test.sh [--fast]     --fast: the format, the unit tests and some of the others, in one build
