@@ -128,13 +128,13 @@ bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
  * applies. */
 static weir_status start_of_several(const weir_policy *policy, const weir_beginning *with,
                                     weir_plan *plan) {
-  uint32_t risk = WEIR_RISK_MEASURED;
+  uint32_t risk = WEIR_RISK_MEASURED, rule = WEIR_RULE_ADAPTIVE;
   if (policy->first_of_several == NULL || with->ranks == 1) return WEIR_OK;
-  if (with->risk != NULL) {
-    const weir_status status = weir_risk_parse(with->risk, &risk);
-    if (status != WEIR_OK) return status;
-  }
-  return risk == WEIR_RISK_BOLD ? WEIR_OK : weir_plan_parse(policy->first_of_several, plan);
+  weir_status status = with->risk == NULL ? WEIR_OK : weir_risk_parse(with->risk, &risk);
+  if (status == WEIR_OK) status = weir_rule_parse(with->update_rule, &rule);
+  if (status != WEIR_OK || risk == WEIR_RISK_BOLD) return status;
+  const bool sgd = rule == WEIR_RULE_SGD && policy->first_by_sgd != NULL;
+  return weir_plan_parse(sgd ? policy->first_by_sgd : policy->first_of_several, plan);
 }
 
 weir_status weir_policy_first_plan(const char *policy, const weir_beginning *with,
@@ -287,7 +287,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   if (config->world_size < 1)
     return weir_fail(WEIR_E_INVALID, "a controller needs at least one rank, not %d",
                      config->world_size);
-  const weir_beginning with = {config->world_size, config->risk};
+  const weir_beginning with = {config->world_size, config->risk, config->update_rule};
   status = start_of_several(policy, &with, &first);
   if (status != WEIR_OK) return status;
   weir_controller *c = calloc(1, sizeof *c);

@@ -71,7 +71,7 @@ weir_status weir_policy_check_without_feedback(const char *policy);
 /* What the plan that a session starts with follows from, beside the policy. */
 typedef struct weir_beginning {
   int ranks;
-  const char *risk; /* as in weir_options */
+  const char *risk, *update_rule; /* as in weir_options */
 } weir_beginning;
 /* The plan that a session starts with under a policy.  NULL: the one that a session of one rank
  * does. */

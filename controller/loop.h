@@ -65,9 +65,10 @@ typedef struct weir_policy {
   const char *first; /* the plan a session starts with; NULL: the one named */
   /* The same where there are several ranks, unless at risk bold; NULL: `first`. */
   const char *first_of_several;
-  const char *heaviest[2]; /* of the plans that it goes through whatever they cost; or NULL */
-  bool curve;              /* wants the gain curve */
-  bool without_feedback;   /* can do without it: its plans are the user's, or none needs it */
+  const char *first_by_sgd; /* likewise where the update rule is sgd; NULL: first_of_several */
+  const char *heaviest[2];  /* of the plans that it goes through whatever they cost; or NULL */
+  bool curve;               /* wants the gain curve */
+  bool without_feedback;    /* can do without it: its plans are the user's, or none needs it */
   /* After every observed step: decide, and direct the ranks if need be. */
   weir_status (*consider)(weir_loop *loop, const weir_observation *seen);
 } weir_policy;

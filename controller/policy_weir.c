@@ -132,7 +132,9 @@ const weir_policy weir_policy_weir = {
     .description = "most expected progress per second, from measured curve and network",
     .id = WEIR_POLICY_WEIR,
     .first = "bf16:1:dense-ring",
-    .first_of_several = "minifloat:0.25:sra", /* safe, and on a slow network every step counts */
+    /* Safe, and on a slow network every step counts. */
+    .first_of_several = "minifloat:0.25:sra",
+    .first_by_sgd = "qsgd:0.125:sra",
     .curve = true,
     .consider = consider,
 };

@@ -82,7 +82,7 @@ uint64_t weir_session_offer(const weir_session *session) {
 
 weir_status weir_session_first_plan(const weir_session *session, uint64_t step, weir_plan *first) {
   const weir_options *o = &session->options;
-  const weir_beginning with = {o->world_size, o->risk};
+  const weir_beginning with = {o->world_size, o->risk, o->update_rule};
   const weir_status status = weir_policy_first_plan(o->policy, &with, first);
   if (status == WEIR_OK) first->cr = weir_policy_warm_ratio(first->cr, step, o->warmup_steps);
   return status;

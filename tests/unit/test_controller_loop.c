@@ -622,14 +622,20 @@ Test(loop, refuses_bad_policies_and_journals) {
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_E_INVALID);
 }
 
-/* A quarter of the bits from the first step on, where nothing speaks against it. */
-Test(loop, begins_with_eight_bits_of_what_is_safe) {
+/* A quarter of the bits from the first step on, where nothing speaks against it; under SGD, where 4
+ * bits are safe at any time, an eighth. */
+Test(loop, begins_with_the_fewest_bits_of_what_is_safe) {
   static const struct {
     weir_beginning with;
     const char *plan;
   } cases[] = {{{.ranks = 4}, "minifloat:0.25:sra"},
                {{.ranks = 2, .risk = "safe"}, "minifloat:0.25:sra"},
+               {{.ranks = 2, .update_rule = "adaptive"}, "minifloat:0.25:sra"},
+               {{.ranks = 4, .update_rule = "sgd"}, "qsgd:0.125:sra"},
+               {{.ranks = 2, .risk = "safe", .update_rule = "sgd"}, "qsgd:0.125:sra"},
                {{.ranks = 1}, "bf16:1:dense-ring"},
+               {{.ranks = 1, .update_rule = "sgd"}, "bf16:1:dense-ring"},
+               {{.ranks = 4, .risk = "bold", .update_rule = "sgd"}, "bf16:1:dense-ring"},
                {{.ranks = 4, .risk = "bold"}, "bf16:1:dense-ring"}};
   weir_plan plan, wanted;
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -637,8 +643,10 @@ Test(loop, begins_with_eight_bits_of_what_is_safe) {
     cr_assert_eq(weir_plan_parse(cases[k].plan, &wanted), WEIR_OK);
     cr_assert_eq(weir_plan_digest(&plan), weir_plan_digest(&wanted), "case %zu", k);
   }
-  const weir_beginning unknown = {.ranks = 4, .risk = "none"};
-  cr_assert_eq(weir_policy_first_plan("weir", &unknown, &plan), WEIR_E_INVALID);
+  const weir_beginning unknown[] = {{.ranks = 4, .risk = "none"},
+                                    {.ranks = 4, .update_rule = "none"}};
+  for (size_t k = 0; k < 2; k++)
+    cr_assert_eq(weir_policy_first_plan("weir", &unknown[k], &plan), WEIR_E_INVALID);
   cr_assert_eq(weir_policy_first_plan("fixed:topk:0.5:ag", &cases[0].with, &plan), WEIR_OK);
   cr_assert_eq(plan.cr, 0.5);
 }

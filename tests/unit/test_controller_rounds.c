@@ -175,8 +175,8 @@ static weir_controller *create(world *w, const char *risk, uint64_t steps) {
                                          .seed = 5};
   weir_controller *controller;
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
-  cr_assert_eq(weir_policy_first_plan("weir", &(weir_beginning){.ranks = RANKS}, &w->plan),
-               WEIR_OK);
+  const weir_beginning with = {.ranks = RANKS, .update_rule = w->update_rule};
+  cr_assert_eq(weir_policy_first_plan("weir", &with, &w->plan), WEIR_OK);
   batches_in_trial = 0;
   return controller;
 }
