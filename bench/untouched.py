@@ -7,6 +7,8 @@ What has been trained is left in OUT and not trained again.  Networks are those 
 import argparse
 import json
 import pathlib
+import sys
+import time
 
 import regret
 
@@ -116,6 +118,15 @@ def main():
     if not all(seed.isdigit() for seed in o.seeds.split(",")):
         own.error(f"--seeds '{o.seeds}'; expected whole numbers")
     o.out.mkdir(parents=True, exist_ok=True)
+    untrained = [
+        f"{training}-{network}-{name}-s{seed}"
+        for training in o.trainings.split(",")
+        for network in o.networks.split(",")
+        for seed in map(int, o.seeds.split(","))
+        for name in POLICIES
+        if not (o.out / f"{training}-{network}-{name}-s{seed}.json").exists()
+    ]
+    began = time.monotonic()
     print("| training | network | seed | loss over fp32's: bf16 | `weir` | s of bf16's | methods |")
     print("|---|---|---|---|---|---|---|")
     for training in o.trainings.split(","):
@@ -125,6 +136,10 @@ def main():
                 for name, policy in POLICIES.items():
                     path = o.out / f"{training}-{network}-{name}-s{seed}.json"
                     if not path.exists():
+                        at = untrained.index(path.stem)
+                        left = (time.monotonic() - began) * (len(untrained) - at) / at if at else 0
+                        eta = f" (ETA {left / 60:.0f} min)" if at else ""
+                        print(f"{at + 1} of {len(untrained)}: {path.stem}{eta}", file=sys.stderr)
                         text = scenario(training, network)
                         work = o.out / f"work-{path.stem}"
                         run = regret.train(o.weir, text, policy, seed, work)
