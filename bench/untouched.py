@@ -5,6 +5,7 @@
 What has been trained is left in OUT and not trained again.  Networks are those of bench/regret.py."""
 
 import argparse
+import itertools
 import json
 import pathlib
 import sys
@@ -92,6 +93,10 @@ def scenario(training, network):
     )
 
 
+def file_of(o, training, network, seed, name):
+    return o.out / f"{training}-{network}-{name}-s{seed}.json"
+
+
 def seconds(run):
     """Of the whole training, as regret.py times policy weir."""
     taken = {plan: ms / 1e3 for plan, ms in run["compress_ms"].items()}
@@ -118,47 +123,41 @@ def main():
     if not all(seed.isdigit() for seed in o.seeds.split(",")):
         own.error(f"--seeds '{o.seeds}'; expected whole numbers")
     o.out.mkdir(parents=True, exist_ok=True)
-    untrained = [
-        f"{training}-{network}-{name}-s{seed}"
-        for training in o.trainings.split(",")
-        for network in o.networks.split(",")
-        for seed in map(int, o.seeds.split(","))
-        for name in POLICIES
-        if not (o.out / f"{training}-{network}-{name}-s{seed}.json").exists()
-    ]
+    seeds = [int(seed) for seed in o.seeds.split(",")]
+    cells = list(itertools.product(o.trainings.split(","), o.networks.split(","), seeds))
+    files = [file_of(o, *cell, name) for cell in cells for name in POLICIES]
+    untrained = [path for path in files if not path.exists()]
     began = time.monotonic()
     print("| training | network | seed | loss over fp32's: bf16 | `weir` | s of bf16's | methods |")
     print("|---|---|---|---|---|---|---|")
-    for training in o.trainings.split(","):
-        for network in o.networks.split(","):
-            for seed in map(int, o.seeds.split(",")):
-                runs = {}
-                for name, policy in POLICIES.items():
-                    path = o.out / f"{training}-{network}-{name}-s{seed}.json"
-                    if not path.exists():
-                        at = untrained.index(path.stem)
-                        left = (time.monotonic() - began) * (len(untrained) - at) / at if at else 0
-                        eta = f" (ETA {left / 60:.0f} min)" if at else ""
-                        print(f"{at + 1} of {len(untrained)}: {path.stem}{eta}", file=sys.stderr)
-                        text = scenario(training, network)
-                        work = o.out / f"work-{path.stem}"
-                        run = regret.train(o.weir, text, policy, seed, work)
-                        regret.write(path, run)
-                    runs[name] = json.loads(path.read_text())
-                bf16, weir = (
-                    f"{100 * (runs[name]['final_loss'] / runs['fp32']['final_loss'] - 1):+.2f} %"
-                    for name in ("bf16", "weir")
-                )
-                shown = ", ".join(
-                    f"{s['choice']} from {s['step']} on"
-                    for s in runs["weir"]["switches"]
-                    if s["trigger"] == "trial" and ": it holds the loss" in s["why"]
-                )
-                share = seconds(runs["weir"]) / seconds(runs["bf16"])
-                print(
-                    f"| {training} | {network} | {seed} | {bf16} | {weir} | {share:.2f} | {shown} |",
-                    flush=True,
-                )
+    for training, network, seed in cells:
+        runs = {}
+        for name, policy in POLICIES.items():
+            path = file_of(o, training, network, seed, name)
+            if not path.exists():
+                at = untrained.index(path)
+                left = (time.monotonic() - began) * (len(untrained) - at) / at if at else 0
+                eta = f" (ETA {left / 60:.0f} min)" if at else ""
+                print(f"{at + 1} of {len(untrained)}: {path.stem}{eta}", file=sys.stderr)
+                text = scenario(training, network)
+                work = o.out / f"work-{path.stem}"
+                run = regret.train(o.weir, text, policy, seed, work)
+                regret.write(path, run)
+            runs[name] = json.loads(path.read_text())
+        bf16, weir = (
+            f"{100 * (runs[name]['final_loss'] / runs['fp32']['final_loss'] - 1):+.2f} %"
+            for name in ("bf16", "weir")
+        )
+        shown = ", ".join(
+            f"{s['choice']} from {s['step']} on"
+            for s in runs["weir"]["switches"]
+            if s["trigger"] == "trial" and ": it holds the loss" in s["why"]
+        )
+        share = seconds(runs["weir"]) / seconds(runs["bf16"])
+        print(
+            f"| {training} | {network} | {seed} | {bf16} | {weir} | {share:.2f} | {shown} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

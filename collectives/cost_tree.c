@@ -247,7 +247,7 @@ static void find_places(walk *w) {
                                weir_inorder_depth(v, w->n)};
 }
 
-/* When the last rank is done; false: out of memory. */
+/* *last: when the last rank is done.  False: out of memory. */
 static bool follow(walk *w, moment *last) {
   desk d;
   d.used = 0;
@@ -311,6 +311,8 @@ static size_t slot_of(const question *q) {
   return (size_t)hash % ANSWERS;
 }
 
+/* Sets w->last, from this thread's table where its question has been answered before.  False: out
+ * of memory. */
 static bool find_last(walk *w) {
   static _Thread_local answer known[ANSWERS]; /* n is 0 in those not given yet */
   const question asked = {w->alpha, w->chunk_s, w->bucket, w->n, w->chunks};
@@ -318,9 +320,9 @@ static bool find_last(walk *w) {
   w->top = weir_inorder_height(0, w->n);
   w->rounds = w->chunks + 2 * w->top - 1;
   if (memcmp(&at->to, &asked, sizeof asked) != 0) {
-    answer new = {.to = asked};
-    if (!follow(w, &new.last)) return false;
-    *at = new;
+    answer found = {.to = asked};
+    if (!follow(w, &found.last)) return false;
+    *at = found;
   }
   w->last = at->last;
   return true;

@@ -34,8 +34,9 @@ const weir_round_form weir_round_adaptive = {.steps = WEIR_ROUND_STEPS,
     .asked = 12.0, .failed = 0.0, .doubt = 0.25, .holds = 0.9, .holds_lagging = 0.9,           \
     .holds_debt = 15.0                                                                         \
   }
-/* Of a method that a short round sees 1 % of the loss behind, as much as harm may be, the error's
- * lower end is at its bound. */
+/* The error of a short round is 0.026 where its three samples agree.  So its bound is where the
+ * joined mean of samples and what was believed before says 1 % of the loss behind, as much as harm
+ * may be. */
 const weir_round_form weir_round_sgd_short = UNDER_SGD(18, 16, 0.963);
 const weir_round_form weir_round_sgd = UNDER_SGD(36, 32, 0.965);
 const weir_round_form weir_round_sgd_long = UNDER_SGD(WEIR_ROUND_STEPS, 64, 0.965);

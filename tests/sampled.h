@@ -1,6 +1,6 @@
 /* Which cases of a grid a test tries: every one, or under a sanitizer, where each takes ten times
- * as long, a part drawn at random, another one in every run; fewer yet under ThreadSanitizer, as
- * threads race in any case of a kind.  The seed is printed; WEIR_SAMPLE_SEED draws the same part
+ * as long, a part drawn at random, another one in every run; a third of that under ThreadSanitizer,
+ * as threads race in any case of a kind.  The seed is printed; WEIR_SAMPLE_SEED draws the same part
  * again. */
 #ifndef WEIR_TESTS_SAMPLED_H
 #define WEIR_TESTS_SAMPLED_H
