@@ -21,7 +21,11 @@
 #define TRAINS 6
 #define FULL_TRAINS 3
 #define NEAR 0.2
+/* Everybody waits for what got lost: the first for less long, and after two nothing is sent any
+ * more.  Where a queue on the way has no room for a train its end gets lost every time. */
 #define TRAIN_TIMEOUT_S 1.0
+#define FIRST_TIMEOUT_S 0.25
+#define LOST_MOST 2
 /* One this much shorter than it should be is none of them. */
 #define TOO_SHORT 0.5
 /* One that arrives faster than this is sent no faster than the processor can, or a token bucket
@@ -123,7 +127,7 @@ static void take_turn(int rank) {
 }
 
 typedef struct train_search {
-  double wanted;       /* bytes of the next train; never less than before */
+  double wanted;       /* bytes of the next train; less than before only if that got lost */
   double rate[TRAINS]; /* of full trains: link rates, bytes/s */
   int full;
 } train_search;
@@ -158,21 +162,27 @@ static double measure_rate(weir_session *session, bool thorough, bool *exact) {
   const double timeout_s = fmin(TRAIN_TIMEOUT_S, session->options.timeout_s / 8);
   weir_snapshot now;
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
+  const double first_s = fmin(timeout_s, FIRST_TIMEOUT_S + 4 * now.latency_s);
   train_search s = {.wanted = TRAIN_LEAST};
   double rate = 0; /* of the last train */
+  int lost = 0;
   *exact = false;
   if (transport->ops->train == NULL) return 0;
   if (thorough) take_turn(session->options.rank);
-  for (int i = 0; i < TRAINS; i++) {
+  for (int i = 0; i < TRAINS && lost < LOST_MOST; i++) {
     size_t bytes = (size_t)s.wanted;
     double seconds = 0;
     const double left = weir_budget_left(&session->budget);
     if (left <= 0 || left < weir_budget_price(s.wanted, rate, now.bandwidth)) break;
     const double sent = s.wanted;
     session->budget.spent += sent;
-    if (transport->ops->train(transport, session->next, &bytes, timeout_s, &seconds) != WEIR_OK ||
-        bytes == 0)
+    if (transport->ops->train(transport, session->next, &bytes, lost == 0 ? first_s : timeout_s,
+                              &seconds) != WEIR_OK ||
+        bytes == 0) {
+      lost++;
+      s.wanted = fmax(TRAIN_LEAST, s.wanted / 2);
       continue;
+    }
     rate = (double)bytes / fmax(seconds, 1e-6);
     session->budget.spared += sent - weir_budget_price(sent, rate, now.bandwidth);
     if (!thorough && seconds < EXACT_S) return 0;

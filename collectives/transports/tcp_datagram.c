@@ -164,7 +164,9 @@ static int open_socket(struct sockaddr_in *address) {
     return -1;
   }
   (void)setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one);
-  (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &train, sizeof train); /* as far as it is granted */
+  /* As far as they are granted. */
+  (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &train, sizeof train);
+  (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &train, sizeof train);
   return fd;
 }
 

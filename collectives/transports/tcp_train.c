@@ -40,9 +40,10 @@ void tcp_train_arrived(tcp *self, const datagram *d, const struct sockaddr_in *f
   train->arrived = 0;
 }
 
-/* What does not fit the socket's buffer is lost, as on the way. */
+/* What does not fit the socket's buffer waits until there is room again: half of the buffer is on
+ * its way yet then, so that the train does not break off. */
 static void send_train(const tcp *self, int fd, const struct sockaddr_in *to, uint64_t sequence,
-                       uint16_t count) {
+                       uint16_t count, double until_s) {
   static const unsigned char padding[TRAIN_DATAGRAM - sizeof(datagram)];
   datagram first = tcp_datagram_compose(self, KIND_TRAIN, sequence), header[AT_ONCE];
   struct iovec piece[AT_ONCE][2];
@@ -51,10 +52,10 @@ static void send_train(const tcp *self, int fd, const struct sockaddr_in *to, ui
   tcp_datagram_sign(self, &first);
   for (uint16_t index = 0; index < count;) {
     unsigned filled = 0;
-    for (; filled < AT_ONCE && index < count; filled++, index++) {
+    for (; filled < AT_ONCE && index + filled < count; filled++) {
       datagram *d = &header[filled];
       *d = first;
-      d->index = htole16(index);
+      d->index = htole16((uint16_t)(index + filled));
       d->checksum = htole32(tcp_checksum(d, offsetof(datagram, checksum)));
       piece[filled][0] = (struct iovec){d, sizeof *d};
       piece[filled][1] = (struct iovec){(void *)(uintptr_t)padding, sizeof padding};
@@ -63,7 +64,12 @@ static void send_train(const tcp *self, int fd, const struct sockaddr_in *to, ui
                                                      .msg_iov = piece[filled],
                                                      .msg_iovlen = 2}};
     }
-    if (sendmmsg(fd, message, filled, MSG_DONTWAIT | MSG_NOSIGNAL) != (int)filled) return;
+    const int sent = sendmmsg(fd, message, filled, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN) return;
+    if (sent > 0) index = (uint16_t)(index + sent);
+    if (sent == (int)filled) continue;
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    if (tcp_poll_until(&room, 1, until_s) <= 0) return;
   }
 }
 
@@ -81,7 +87,7 @@ weir_status tcp_train(weir_transport *t, int peer, size_t *bytes, double timeout
   const int fd = tcp_asking_socket(self, &sequence);
   if (fd < 0) return weir_fail(WEIR_E_IO, "no datagram socket: %s", strerror(errno));
   const double until_s = weir_now_s() + timeout_s;
-  send_train(self, fd, &self->peer[peer].echo, sequence, count);
+  send_train(self, fd, &self->peer[peer].echo, sequence, count, until_s);
   weir_status status = WEIR_E_TIMEOUT;
   while (status != WEIR_OK && weir_now_s() < until_s) {
     struct sockaddr_in from;

@@ -1,5 +1,6 @@
 /* What goes wrong: ranks on another plan, lengths that do not fit, ranks that die, freeze, end. */
 #include <criterion/criterion.h>
+#include <errno.h>
 
 #include "ranks.h"
 #include "stalls.h"
@@ -241,6 +242,22 @@ Test(echo, tcp) {
   }
 }
 
+/* A link that is slower than the processor, as far as the sender sees it: each call takes some of
+ * what it is given, and every second one none. */
+static bool slow_link;
+static unsigned calls;
+int __real_sendmmsg(int fd, struct mmsghdr *message, unsigned count, int flags);
+int __wrap_sendmmsg(int fd, struct mmsghdr *message, unsigned count, int flags);
+
+int __wrap_sendmmsg(int fd, struct mmsghdr *message, unsigned count, int flags) {
+  if (!slow_link) return __real_sendmmsg(fd, message, count, flags);
+  if (calls++ % 2 == 0) {
+    errno = EAGAIN;
+    return -1;
+  }
+  return __real_sendmmsg(fd, message, count < 3 ? count : 3, flags);
+}
+
 /* Half of the datagrams, with their headers of 42 bytes: (1400 + 42) * 20 of 40. */
 static weir_status train_body(weir_transport *t, void *user) {
   double *found = (double *)user + 2 * t->rank;
@@ -251,11 +268,24 @@ static weir_status train_body(weir_transport *t, void *user) {
   size_t bytes = 40 * 1442;
   weir_status status = t->ops->train(t, 1 - t->rank, &bytes, 5.0, &found[1]);
   found[0] = (double)bytes;
+  if (slow_link && calls < 28) return weir_fail(WEIR_E_INTERNAL, "%u calls", calls);
   double none;
   if (status == WEIR_OK && t->ops->train(t, t->rank, &bytes, 5.0, &none) != WEIR_E_INVALID)
     status = weir_fail(WEIR_E_INTERNAL, "a train to oneself");
   if (status != WEIR_OK) return status;
   return t->ops->transfer(t, &tag, &send, 1, &recv, 1, weir_now_s() + 5.0);
+}
+
+/* 40 in calls of 3, and as many in vain. */
+Test(train, goes_on_where_it_does_not_fit_the_buffer) {
+  double *found = group_shared(4 * sizeof *found);
+  slow_link = true;
+  ENDED group g = group_new(GROUP_TCP, 2, train_body, found);
+  group_run(&g);
+  for (int r = 0; r < 2; r++) {
+    cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+    cr_assert_eq(found[2 * r], 1442 * 19, "%g", found[2 * r]);
+  }
 }
 
 Test(train, tcp) {
