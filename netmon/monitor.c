@@ -17,6 +17,8 @@ static const double latency_quantile = 0.2, rate_quantile = 0.8;
 /* A receiver may be kept waiting for its processor this long, and a flow that may be so wrong is
  * none. */
 static const double wait_s = 0.0004, most_error = 0.25;
+/* What messages that share links have together may be so much less, or more, than these carry. */
+static const double shared_off = 0.25;
 /* A train of datagrams that came so many times faster than the known rate says that it
  * has risen. */
 static const double risen = 2.5, train_least_s = 1e-6, most_usual = 4;
@@ -73,11 +75,12 @@ static bool plausible(const weir_netmon *monitor, const weir_sample *s) {
     case WEIR_SAMPLE_TCP_RTT: return within(s->value, min_rtt_s, max_rtt_s);
     case WEIR_SAMPLE_PROBE: return within(s->value, min_rate, max_rate) && within(s->doubt, 0, 1);
     case WEIR_SAMPLE_FLOW:
+    case WEIR_SAMPLE_SHARED:
     case WEIR_SAMPLE_MESSAGE:
     case WEIR_SAMPLE_TRAIN:
     case WEIR_SAMPLE_TCP_INFO:
       return within(s->value, 0, max_step_s) && within(s->bytes, 0, max_rate * max_step_s) &&
-             within(s->doubt, 0, max_rate * max_step_s);
+             within(s->doubt, 0, max_rate * max_step_s) && within(s->alone, 0, max_rate);
     case WEIR_SAMPLE_LOSS:
       return within(s->bytes, 1, max_segments) && within(s->value, 0, max_segments) &&
              within(s->doubt, 0, max_segments);
@@ -163,9 +166,32 @@ static void feed_train(weir_netmon *monitor, const weir_sample *s) {
 
 /* A flow is exact but for waiting to be looked at, and for the lumps it came in: how much it says
  * is a matter of how long it took. */
+static double flow_error(const weir_sample *s) {
+  return s->value > 0 && s->bytes > 0 ? wait_s / s->value + s->doubt / s->bytes : INFINITY;
+}
+
+/* Waiting for what got lost is no matter of the link's rate. */
+static bool slowed_by_loss(const weir_netmon *monitor, const weir_sample *s) {
+  return weir_goodput_matters(&monitor->goodput) &&
+         s->bytes * monitor->overhead < weir_channel_value(&monitor->rate) * s->value;
+}
+
+/* A message that shares the links on its way has a part of what they carry.  Together messages from
+ * several ranks have all of it; or more, as where only what leaves a rank is limited several may
+ * have a link to themselves for a while; or less, where ranks begin at different times.  So what is
+ * known is only wrong clearly outside of the two. */
+static void feed_shared(weir_netmon *monitor, const weir_sample *s) {
+  const double error = flow_error(s);
+  if (error > most_error || slowed_by_loss(monitor, s)) return;
+  const double known = weir_channel_value(&monitor->rate) / monitor->overhead;
+  const double together = s->bytes / s->value, off = fmax(shared_off, stall_s / s->value);
+  const bool stands = s->alone <= known && together >= (1 - off) * known;
+  monitor->flow_s = s->time_s;
+  feed_rate(monitor, stands ? known : together, fmax(error, off), fmax(error, off));
+}
+
 static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
-  const double error =
-      s->value > 0 && s->bytes > 0 ? wait_s / s->value + s->doubt / s->bytes : INFINITY;
+  const double error = flow_error(s);
   if (error > most_error) { /* too short to tell a rate, but were the link slow, it would be long */
     const double known = weir_channel_value(&monitor->rate);
     if (fmax(0, s->bytes - s->doubt) * monitor->overhead > known * s->value)
@@ -173,10 +199,7 @@ static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
     return;
   }
   monitor->flow_s = s->time_s;
-  /* Waiting for what got lost is no matter of the link's rate. */
-  if (weir_goodput_matters(&monitor->goodput) &&
-      s->bytes * monitor->overhead < weir_channel_value(&monitor->rate) * s->value)
-    return;
+  if (slowed_by_loss(monitor, s)) return;
   feed_rate(monitor, s->bytes / s->value, error, fmax(error, stall_s / s->value));
 }
 
@@ -261,6 +284,7 @@ weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *s) {
         weir_latency_feed(monitor, s->value, 0.1);
       break;
     case WEIR_SAMPLE_FLOW: feed_flow(monitor, s); break;
+    case WEIR_SAMPLE_SHARED: feed_shared(monitor, s); break;
     case WEIR_SAMPLE_MESSAGE: weir_goodput_message(&monitor->goodput, s); break;
     case WEIR_SAMPLE_LOSS: weir_goodput_loss(&monitor->goodput, s); break;
     case WEIR_SAMPLE_TRAIN: feed_train(monitor, s); break;

@@ -13,6 +13,9 @@ typedef enum weir_sample_kind {
                              of a transfer that it shared its way with */
   WEIR_SAMPLE_FLOW,       /* value: seconds over which `bytes` arrived back to back, at the end of a
                              message that had emptied token buckets; doubt: bytes */
+  WEIR_SAMPLE_SHARED,     /* likewise of several messages together, from and to several ranks, that
+                             shared the links on their way; alone: bytes/s that the fastest of them
+                             had by itself */
   WEIR_SAMPLE_MESSAGE,    /* value: seconds over which `bytes` arrived, all of a message but its
                              first packets */
   WEIR_SAMPLE_LOSS,       /* value: of `bytes` TCP segments sent, so many were sent again; doubt: so
@@ -34,6 +37,7 @@ typedef struct weir_sample {
   double bytes;
   double alpha_terms;
   double doubt;
+  double alone;
 } weir_sample;
 
 /* What is known now.  Bandwidth is the link's rate in bytes/s as traffic control counts it (packet

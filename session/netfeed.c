@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/transports/flow.h"
 #include "session/state.h"
 
 /* TCP_INFO needs bursts much longer than its 4 ms ticks: look every few exchanges. */
@@ -56,23 +57,50 @@ static void feed_virtual(weir_session *session) {
   weir_feed_probe(session, bandwidth * b, 0);
 }
 
+/* Shorter ones may have waited for this rank, and then come at once. */
+static const double alone_least_s = 0.008;
+
+/* Bytes/s of the fastest of several messages; 0: all are too short to tell. */
+static double fastest_alone(const weir_flow_sample *flow, size_t count) {
+  double most = 0;
+  for (size_t i = 0; i < count; i++) {
+    const double seconds = flow[i].last_s - flow[i].first_s;
+    if (seconds >= alone_least_s) most = fmax(most, (double)flow[i].bytes / seconds);
+  }
+  return most;
+}
+
+static void feed_together(weir_session *session, const weir_flow_sample *flow, size_t count) {
+  if (count == 0) return;
+  const weir_flow_sample all = weir_flow_together(flow, count);
+  if (all.bytes > 0)
+    feed(session, (weir_sample){.kind = WEIR_SAMPLE_MESSAGE,
+                                .value = all.last_s - all.first_s,
+                                .bytes = (double)all.bytes});
+  feed(session, (weir_sample){.kind = count > 1 ? WEIR_SAMPLE_SHARED : WEIR_SAMPLE_FLOW,
+                              .value = all.last_s - all.half_s,
+                              .bytes = (double)all.late_bytes,
+                              .doubt = (double)all.doubt,
+                              .alone = count > 1 ? fastest_alone(flow, count) : 0});
+}
+
+/* Those of one exchange together. */
 static void feed_flows(weir_session *session) {
   const weir_transport *transport = session->transport;
-  const uint32_t kept = sizeof transport->flow / sizeof transport->flow[0];
+  enum { KEPT = sizeof transport->flow / sizeof transport->flow[0] };
+  weir_flow_sample together[KEPT];
+  size_t count = 0;
   uint32_t fresh = transport->flows - session->feed.flows;
-  if (fresh > kept) fresh = kept;
+  if (fresh > KEPT) fresh = KEPT;
   for (uint32_t i = transport->flows - fresh; i != transport->flows; i++) {
-    const weir_flow_sample *flow = &transport->flow[i % kept];
-    if (!weir_comm_crosses(session->comm, flow->peer)) continue;
-    if (flow->bytes > 0)
-      feed(session, (weir_sample){.kind = WEIR_SAMPLE_MESSAGE,
-                                  .value = flow->last_s - flow->first_s,
-                                  .bytes = (double)flow->bytes});
-    feed(session, (weir_sample){.kind = WEIR_SAMPLE_FLOW,
-                                .value = flow->last_s - flow->half_s,
-                                .bytes = (double)flow->late_bytes,
-                                .doubt = (double)flow->doubt});
+    const weir_flow_sample *flow = &transport->flow[i % KEPT];
+    if (flow->place == 0) {
+      feed_together(session, together, count);
+      count = 0;
+    }
+    if (weir_comm_crosses(session->comm, flow->peer)) together[count++] = *flow;
   }
+  feed_together(session, together, count);
   session->feed.flows = transport->flows;
 }
 

@@ -26,4 +26,8 @@ void weir_flow_read(weir_flow_track *track, size_t length, size_t received, size
 weir_flow_sample weir_flow_end(const weir_flow_track *track, int peer, size_t arrived,
                                double now_s);
 
+/* Messages that share the links on their way, as one message: each alone has only a part of what
+ * these carry.  Of one nothing changes. */
+weir_flow_sample weir_flow_together(const weir_flow_sample *flow, size_t count);
+
 #endif

@@ -14,6 +14,7 @@ typedef struct tcp_call {
   weir_recv *recv;
   size_t recvs;
   double deadline_s;
+  uint32_t flows;  /* that the transport had recorded before */
   int ways;        /* in self->active */
   size_t open;     /* parts not complete, as far as they are known */
   unsigned waited; /* polls so far */

@@ -191,10 +191,12 @@ static weir_status push(tcp_call *x, int way) {
 static void finish_recv(tcp_call *x, tcp_peer *p) {
   const weir_recv *r = &x->recv[p->recv_at];
   /* The read that brought the end may have brought the begin of the next message. */
-  if (p->flow.first_s > 0.0)
-    weir_flow_record(
-        &x->self->base,
-        weir_flow_end(&p->flow, r->peer, r->bytes + p->stage_end - p->stage_at, weir_now_s()));
+  if (p->flow.first_s > 0.0) {
+    const size_t arrived = r->bytes + p->stage_end - p->stage_at;
+    weir_flow_sample flow = weir_flow_end(&p->flow, r->peer, arrived, weir_now_s());
+    if (x->sends >= x->recvs) flow.place = x->self->base.flows - x->flows;
+    weir_flow_record(&x->self->base, flow);
+  }
   p->flow = (weir_flow_track){0};
   p->headed = false;
   p->received = 0;
@@ -362,7 +364,8 @@ weir_status tcp_transfer(weir_transport *t, const weir_tag *tag, const weir_send
                 .sends = sends,
                 .recv = recv,
                 .recvs = recvs,
-                .deadline_s = deadline_s};
+                .deadline_s = deadline_s,
+                .flows = t->flows};
   begin(&x);
   status = complete(&x);
   atomic_store_explicit(&self->waiting_on, -1, memory_order_relaxed);

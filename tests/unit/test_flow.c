@@ -146,3 +146,40 @@ Test(flow, rates_are_found_behind_buckets_and_lumps) {
 Test(flow, a_last_packet_alone_tells_nothing) {
   cr_assert_eq(found_over(10, 0.010, 16000, 15000, 0.002), 0);
 }
+
+/* By hand: two messages of 100 kB, of which 10 kB are there at the first look, half after 50 ms and
+ * all after 100 ms; the second begins when half of the first is there.  After 50 ms 60 kB of both
+ * are there, and 90 kB come within the next 50 ms: half of 200 kB after 72.2 ms. */
+Test(flow, messages_that_share_links_count_together) {
+  const weir_flow_sample two[] = {
+      {1, 0, 100000, 90000, 50000, 100, 1.00, 1.05, 1.10},
+      {2, 1, 100000, 90000, 50000, 200, 1.05, 1.10, 1.15},
+  };
+  const weir_flow_sample all = weir_flow_together(two, 2);
+  cr_assert_eq(all.length, 200000);
+  cr_assert_eq(all.bytes, 190000);
+  cr_assert_float_eq(all.half_s, 1.05 + 0.05 * 40 / 90, 1e-9);
+  cr_assert_float_eq((double)all.late_bytes, 100000, 1);
+  cr_assert_eq(all.doubt, 300);
+  cr_assert_float_eq(all.first_s, 1.00, 1e-12);
+  cr_assert_float_eq(all.last_s, 1.15, 1e-12);
+}
+
+/* What is there at once has no time of its own, but others' time may pass meanwhile. */
+Test(flow, one_that_is_there_at_once_counts_when_it_was_seen) {
+  const weir_flow_sample two[] = {
+      {1, 0, 100000, 90000, 50000, 0, 1.00, 1.05, 1.10},
+      {2, 1, 40000, 0, 0, 0, 1.08, 1.08, 1.08},
+  };
+  const weir_flow_sample all = weir_flow_together(two, 2);
+  /* 70 kB of 140 kB: after 70 ms, with 50 kB of 100 after 50 and 1 kB a ms. */
+  cr_assert_float_eq(all.half_s, 1.07, 1e-9);
+  cr_assert_float_eq((double)all.late_bytes, 70000, 1);
+  cr_assert_eq(all.bytes, 130000);
+}
+
+Test(flow, one_alone_stays_what_it_is) {
+  const weir_flow_sample one = {3, 0, 100000, 90000, 50000, 7, 1.00, 1.05, 1.10};
+  const weir_flow_sample all = weir_flow_together(&one, 1);
+  cr_assert_eq(memcmp(&all, &one, sizeof one), 0);
+}

@@ -159,6 +159,60 @@ Test(netmon_estimator, doubtful_bytes_make_a_flow_count_less) {
   weir_netmon_free(s.monitor);
 }
 
+/* Three messages that share a link: each has a third, and together they have what the link carries
+ * times `together`. */
+static void shared(stream *s, double bytes, double together) {
+  const double payload = s->rate / OVERHEAD;
+  s->now += 0.05;
+  feed(s, (weir_sample){.kind = WEIR_SAMPLE_SHARED,
+                        .value = bytes / (payload * together),
+                        .bytes = bytes,
+                        .alone = payload / 3});
+}
+
+static stream sharing(double rate) {
+  stream s = start(seed, 0.001, rate);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = rate / OVERHEAD});
+  return s;
+}
+
+Test(netmon_estimator, messages_that_share_a_link_leave_its_rate_alone) {
+  stream s = sharing(30 * MBIT);
+  for (int i = 0; i < 200; i++) {
+    shared(&s, 2e5, 0.8 + 0.5 * weir_rng_uniform(&s.rng));
+    cr_assert(near(now(&s).bandwidth, 30 * MBIT, 1e-9), "%d: %g", i, now(&s).bandwidth / MBIT);
+    cr_assert_not(now(&s).suspect);
+  }
+  cr_assert_eq(now(&s).bandwidth_changes, 1);
+  weir_netmon_free(s.monitor);
+}
+
+Test(netmon_estimator, messages_that_share_a_link_see_it_fall_and_rise) {
+  stream s = sharing(300 * MBIT);
+  for (int i = 0; i < 50; i++) shared(&s, 2e6, 1);
+  s.rate = 30 * MBIT;
+  for (int i = 0; i < 15; i++) shared(&s, 2e5, 0.9 + 0.2 * weir_rng_uniform(&s.rng));
+  cr_assert(near(now(&s).bandwidth, 30 * MBIT, 0.1), "%g", now(&s).bandwidth / MBIT);
+  s.rate = 300 * MBIT;
+  for (int i = 0; i < 15; i++) shared(&s, 2e6, 0.9 + 0.2 * weir_rng_uniform(&s.rng));
+  cr_assert(near(now(&s).bandwidth, 300 * MBIT, 0.1), "%g", now(&s).bandwidth / MBIT);
+  weir_netmon_free(s.monitor);
+}
+
+/* Where nothing better is known they are believed; and trains say it better. */
+Test(netmon_estimator, trains_say_better_what_shared_links_carry) {
+  stream s = start(seed, 0.001, 100 * MBIT);
+  shared(&s, 1e6, 1.2);
+  cr_assert(near(now(&s).bandwidth, 120 * MBIT, 1e-9), "%g", now(&s).bandwidth / MBIT);
+  for (int i = 0; i < 40; i++) {
+    shared(&s, 1e6, 1.2);
+    if (i % 4 == 0)
+      feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TRAIN, .value = 0.004, .bytes = 0.004 * s.rate});
+  }
+  cr_assert(near(now(&s).bandwidth, 100 * MBIT, 0.02), "%g", now(&s).bandwidth / MBIT);
+  weir_netmon_free(s.monitor);
+}
+
 /* 20 kB messages at 750 Mbit/s take 0.2 ms: scheduling, not a link. */
 Test(netmon_estimator, short_flows_say_nothing) {
   stream s = start(seed, 0.001, 750 * MBIT);
@@ -166,6 +220,7 @@ Test(netmon_estimator, short_flows_say_nothing) {
   for (int i = 0; i < 200; i++) {
     s.now += 0.01;
     feed(&s, (weir_sample){.kind = WEIR_SAMPLE_FLOW, .value = 1e-3, .bytes = 2e4});
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_SHARED, .value = 1e-3, .bytes = 2e4, .alone = 1e7});
   }
   cr_assert(near(now(&s).bandwidth, 750 * MBIT, 1e-6));
   weir_netmon_free(s.monitor);
