@@ -295,6 +295,19 @@ static double worth_trying(const weir_loop *loop, uint64_t step, const weir_plan
   return form->by_debt ? saved - taken : saved / taken;
 }
 
+/* A trial's steps are not divided into buckets, and so must those not be that they are compared
+ * with: first what is in force goes on undivided. */
+static bool undivided(weir_loop *loop, const weir_plan *plan) {
+  if (loop->current.buckets == 0) return true;
+  weir_plan whole = loop->current;
+  char tried[WEIR_PLAN_TEXT_MAX];
+  weir_plan_format(plan, tried);
+  whole.buckets = whole.layout = 0;
+  weir_loop_say(loop, "no buckets for now, so that %s can be tried", tried);
+  weir_loop_direct(loop, WEIR_ACTION_SWITCH, &whole);
+  return false;
+}
+
 static void begin(weir_loop *loop, size_t method, const weir_plan *plan) {
   weir_rounds *r = &loop->rounds;
   weir_loop_direct(loop, WEIR_ACTION_TRIAL, plan);
@@ -332,7 +345,7 @@ static void try_one(weir_loop *loop, const weir_observation *seen, const weir_de
     first = m;
     plan = best.plan;
   }
-  if (first < WEIR_METHODS) begin(loop, first, &plan);
+  if (first < WEIR_METHODS && undivided(loop, &plan)) begin(loop, first, &plan);
 }
 
 /* --- ending ----------------------------------------------------------------------------------- */
@@ -661,8 +674,7 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
 void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
   const weir_rounds *r = &loop->rounds;
   if (loop->risk != WEIR_RISK_MEASURED || r->phase != WEIR_ROUND_NONE || loop->has_directive ||
-      loop->waiting > 0 || loop->decisions == 0 || r->in_vain >= vain_most ||
-      loop->current.buckets > 0 || !r->settled)
+      loop->waiting > 0 || loop->decisions == 0 || r->in_vain >= vain_most || !r->settled)
     return;
   const weir_slope slope = slope_now(r);
   weir_decision_input in;

@@ -37,6 +37,8 @@ typedef struct world {
   bool swings;    /* the bandwidth, of which they do, is halved and doubled every 12 steps */
   uint64_t opens; /* from this exchange on the network is no matter any more; 0: never */
   double compute; /* of a step, s; 0: 0.02 */
+  bool overlaps;  /* four tensors, ready one after the other, may be exchanged as buckets */
+  bool divided;   /* they were, before the first trial */
   uint64_t epoch; /* steps that can be taken back to its beginning only; 0: any */
   double comm;    /* of the step before */
   uint64_t steps, trial_steps, unsafe_steps;
@@ -89,6 +91,8 @@ static double advance(const world *w) {
 static void obey(world *w, const weir_directive *directive) {
   if (directive->action == WEIR_ACTION_TRIAL) {
     cr_assert_not(w->trial);
+    /* Both plans are undivided. */
+    cr_assert(w->plan.buckets == 0 && directive->plan.buckets == 0);
     /* Nothing is known to be zero. */
     cr_assert_not(weir_plan_sparse(&directive->plan));
     /* Under other rules than SGD nothing can be told of what only rounds. */
@@ -109,6 +113,7 @@ static void obey(world *w, const weir_directive *directive) {
     if (w->trial) w->progress = w->kept_progress;
     w->trial = false;
     w->plan = directive->plan;
+    w->divided = w->divided || (w->trial_steps == 0 && w->plan.buckets > 0);
   }
 }
 
@@ -165,16 +170,22 @@ static void step(weir_controller *controller, world *w) {
 
 static weir_controller *create(world *w, const char *risk, uint64_t steps) {
   static const size_t offsets[] = {0, ELEMENTS};
-  const weir_controller_config config = {.policy = "weir",
-                                         .risk = risk,
-                                         .trial_budget = w->budget > 0 ? w->budget : 0.04,
-                                         .steps = steps,
-                                         .update_rule = w->update_rule,
-                                         .world_size = RANKS,
-                                         .layout = {1, offsets},
-                                         .seed = 5};
+  static const size_t four[] = {0, ELEMENTS / 4, ELEMENTS / 2, 3 * ELEMENTS / 4, ELEMENTS};
+  const double gaps[] = {compute_of(w) / 4, compute_of(w) / 4, compute_of(w) / 4,
+                         compute_of(w) / 4};
+  const weir_controller_config config = {
+      .policy = "weir",
+      .risk = risk,
+      .trial_budget = w->budget > 0 ? w->budget : 0.04,
+      .steps = steps,
+      .update_rule = w->update_rule,
+      .world_size = RANKS,
+      .layout = w->overlaps ? (weir_layout){4, four} : (weir_layout){1, offsets},
+      .overlap = w->overlaps,
+      .seed = 5};
   weir_controller *controller;
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
+  if (w->overlaps) weir_controller_gaps(controller, gaps);
   const weir_beginning with = {.ranks = RANKS, .update_rule = w->update_rule};
   cr_assert_eq(weir_policy_first_plan("weir", &with, &w->plan), WEIR_OK);
   batches_in_trial = 0;
@@ -238,6 +249,18 @@ Test(rounds, a_round_ends_where_another_plan_becomes_faster) {
   cr_assert_neq(w.plan.id, before);
   cr_assert(w.plan.cr > 0.125 && weir_plan_safe(&w.plan), "%g", w.plan.cr);
   weir_controller_free(controller);
+}
+
+/* A trial's steps are not divided into buckets. */
+Test(rounds, buckets_give_way_to_a_trial) {
+  world w = good;
+  w.update_rule = "sgd";
+  w.overlaps = true;
+  w.compute = 0.4;
+  w = train("measured", w, 1000);
+  cr_assert(w.divided);
+  cr_assert_gt(w.trial_steps, 0u);
+  cr_assert_gt(w.unsafe_steps, 500u, "%d steps", (int)w.unsafe_steps);
 }
 
 Test(rounds, harmful_arms_never_come_into_force) {
