@@ -21,7 +21,6 @@ typedef struct transfer {
   size_t open;             /* messages over MPI not complete */
   weir_memory_call inside; /* those in memory */
   unsigned polls;
-  uint32_t flows; /* that the transport had recorded before */
 } transfer;
 
 /* Where message m's requests are; receives come first, then sends. */
@@ -110,11 +109,8 @@ static void flow_ends(transfer *x, size_t i, size_t bytes) {
   if (m->first_s <= 0.0 || r->bytes < WEIR_FLOW_MIN) return;
   /* Nothing to wait for between the two: all was there at once. */
   const bool streamed = x->polls > m->first_poll + 1;
-  weir_transport *base = &x->self->base;
-  weir_flow_record(base,
+  weir_flow_record(&x->self->base,
                    (weir_flow_sample){.peer = r->peer,
-                                      .place = x->sends >= x->recvs ? base->flows - x->flows : 0,
-                                      .length = r->bytes,
                                       .bytes = streamed ? bytes : 0,
                                       .late_bytes = streamed ? bytes : 0, /* half is not seen */
                                       .first_s = m->first_s,
@@ -320,13 +316,8 @@ weir_status mpt_transfer(weir_transport *t, const weir_tag *tag, const weir_send
   if (sends + recvs == 0) return WEIR_OK;
   status = reserve(self, sends + recvs);
   if (status != WEIR_OK) return status;
-  transfer x = {.self = self,
-                .tag = tag,
-                .send = send,
-                .sends = sends,
-                .recv = recv,
-                .recvs = recvs,
-                .flows = t->flows};
+  transfer x = {
+      .self = self, .tag = tag, .send = send, .sends = sends, .recv = recv, .recvs = recvs};
   x.inside = (weir_memory_call){.t = t,
                                 .shared = &self->shared,
                                 .tag = tag,
