@@ -39,9 +39,10 @@ typedef struct weir_recv {
 typedef struct weir_flow_sample {
   int peer;
   /* Its place among those of the same exchange, if this rank sent as many messages in that as it
-   * received: they share the links on their way.  0: the first, or the only one. */
+   * received: they share the links on their way.  0: the first, the only one, or
+   * the transport does not tell (MPI). */
   uint32_t place;
-  size_t length;     /* bytes of all of it */
+  size_t length;     /* bytes of all of it; 0: not told, nor is its place */
   size_t bytes;      /* bytes that arrived after first_s; 0: all was there at once */
   size_t late_bytes; /* of these, after half_s; 0: all was there by then */
   size_t doubt;      /* by so many late_bytes may be wrong */

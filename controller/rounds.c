@@ -296,8 +296,8 @@ static double worth_trying(const weir_loop *loop, uint64_t step, const weir_plan
 }
 
 /* A trial's steps are not divided into buckets, and so must those not be that they are compared
- * with: first what is in force goes on undivided. */
-static bool undivided(weir_loop *loop, const weir_plan *plan) {
+ * with: first what is in force goes on undivided.  False: not yet. */
+static bool ensure_undivided(weir_loop *loop, const weir_plan *plan) {
   if (loop->current.buckets == 0) return true;
   weir_plan whole = loop->current;
   char tried[WEIR_PLAN_TEXT_MAX];
@@ -345,7 +345,7 @@ static void try_one(weir_loop *loop, const weir_observation *seen, const weir_de
     first = m;
     plan = best.plan;
   }
-  if (first < WEIR_METHODS && undivided(loop, &plan)) begin(loop, first, &plan);
+  if (first < WEIR_METHODS && ensure_undivided(loop, &plan)) begin(loop, first, &plan);
 }
 
 /* --- ending ----------------------------------------------------------------------------------- */

@@ -182,11 +182,12 @@ static bool slowed_by_loss(const weir_netmon *monitor, const weir_sample *s) {
  * known is only wrong clearly outside of the two. */
 static void feed_shared(weir_netmon *monitor, const weir_sample *s) {
   const double error = flow_error(s);
-  if (error > most_error || slowed_by_loss(monitor, s)) return;
+  if (error > most_error) return;
+  monitor->flow_s = s->time_s;
+  if (slowed_by_loss(monitor, s)) return;
   const double known = weir_channel_value(&monitor->rate) / monitor->overhead;
   const double together = s->bytes / s->value, off = fmax(shared_off, stall_s / s->value);
   const bool stands = s->alone <= known && together >= (1 - off) * known;
-  monitor->flow_s = s->time_s;
   feed_rate(monitor, stands ? known : together, fmax(error, off), fmax(error, off));
 }
 

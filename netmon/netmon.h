@@ -37,7 +37,7 @@ typedef struct weir_sample {
   double bytes;
   double alpha_terms;
   double doubt;
-  double alone;
+  double alone; /* of WEIR_SAMPLE_SHARED only */
 } weir_sample;
 
 /* What is known now.  Bandwidth is the link's rate in bytes/s as traffic control counts it (packet
