@@ -1,7 +1,8 @@
 /* Which cases of a grid a test tries: every one, or under a sanitizer, where each takes ten times
- * as long, a part drawn at random, another one in every run; a third of that under ThreadSanitizer,
- * as threads race in any case of a kind.  The seed is printed; WEIR_SAMPLE_SEED draws the same part
- * again. */
+ * as long, a part drawn at random, another one in every run; a sixth of that under ThreadSanitizer,
+ * as threads race in any case of a kind.  Of the dearest grids half is drawn in other builds, too.
+ * The seed is printed; WEIR_SAMPLE_SEED draws the same part again, and with WEIR_SAMPLE_ALL every
+ * case is tried. */
 #ifndef WEIR_TESTS_SAMPLED_H
 #define WEIR_TESTS_SAMPLED_H
 
@@ -13,11 +14,11 @@
 
 #include "base/base.h"
 
-/* Whether the next case is tried, one in `of` under a sanitizer. */
-static inline bool sampled(uint64_t of) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* Whether the next case is tried, one in `of`. */
+static inline bool sampled_one_in(uint64_t of) {
   static weir_rng rng;
   static bool seeded;
+  if (of <= 1 || getenv("WEIR_SAMPLE_ALL") != NULL) return true;
   if (!seeded) {
     const char *given = getenv("WEIR_SAMPLE_SEED");
     const uint64_t seed = given != NULL ? strtoull(given, NULL, 10)
@@ -26,13 +27,28 @@ static inline bool sampled(uint64_t of) {
     (void)fprintf(stderr, "sampled: WEIR_SAMPLE_SEED=%llu\n", (unsigned long long)seed);
     seeded = true;
   }
-#if defined(__SANITIZE_THREAD__)
-  of *= 3;
-#endif
   return weir_rng_below(&rng, of) == 0;
+}
+
+/* One in `of` under a sanitizer, else every one. */
+static inline bool sampled(uint64_t of) {
+#if defined(__SANITIZE_THREAD__)
+  return sampled_one_in(6 * of);
+#elif defined(__SANITIZE_ADDRESS__)
+  return sampled_one_in(of);
 #else
   (void)of;
   return true;
+#endif
+}
+
+/* One in `of` under a sanitizer, else one in two: of the dearest grids. */
+static inline bool sampled_of_dear(uint64_t of) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return sampled(of);
+#else
+  (void)of;
+  return sampled_one_in(2);
 #endif
 }
 

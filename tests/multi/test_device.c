@@ -44,7 +44,7 @@ static const struct {
 static void try_at(course *c, const char *text, size_t place, size_t n) {
   const char *machines = places[place].machines;
   const weir_plan plan = plan_of(text, 1);
-  if ((c->momentum > 0 && !is_exact(&plan)) || !sampled(3)) return;
+  if ((c->momentum > 0 && !is_exact(&plan)) || !sampled_of_dear(6)) return;
   lay_out(c, n);
   c->apart = place % 2 == 1;
   c->seed = place + 1;
@@ -136,7 +136,7 @@ static void try_arms(double momentum) {
   for (size_t arm = 0; arm < ARMS; arm++)
     for (int shape = 0; shape < (GROUP_SLOW ? 1 : 2); shape++) {
       const weir_plan plan = plan_of(arms[arm], 1);
-      if ((momentum > 0 && !is_exact(&plan)) || !sampled(2)) continue;
+      if ((momentum > 0 && !is_exact(&plan)) || !sampled_of_dear(4)) continue;
       lay_out(&c, shape == 0 ? 1500 : 9001);
       c.apart = shape == 1;
       c.seed = arm + 1;

@@ -41,7 +41,7 @@ Test(device_rooms, every_gathered_arm_has_the_bits_of_the_host) {
     if (!gathers(arms[arm])) continue;
     const weir_plan plan = plan_of(arms[arm], 1);
     for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
-      if (!sampled(2)) continue;
+      if (!sampled_of_dear(4)) continue;
       lay_out(&c, (arm + k) % 2 == 0 ? 1500 : 5001);
       c.apart = (arm + k) % 2 == 1;
       c.momentum = is_exact(&plan) && arm % 2 == 0 ? 0.9 : 0;
@@ -80,7 +80,7 @@ Test(device_rooms, sums_of_messages_have_the_bits_of_the_host) {
   c.device = test_device_open();
   for (size_t p = 0; p < SUMS; p++)
     for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
-      if (!sampled(2)) continue;
+      if (!sampled_of_dear(4)) continue;
       const size_t which = GROUP_SLOW ? p % 4 : k;
       lay_out(&c, lengths[(p + which) % 4]);
       c.apart = (p + k) % 2 == 1;
@@ -104,7 +104,7 @@ Test(device_rooms, lists_of_indices_have_the_bits_of_the_host) {
   c.device = test_device_open();
   for (size_t p = 0; p < LISTS; p++)
     for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
-      if (!sampled(2)) continue;
+      if (!sampled_of_dear(4)) continue;
       const size_t which = GROUP_SLOW ? p % 4 : k;
       lay_out(&c, p % 2 == 0 ? 1500 : 5001);
       c.apart = (p + k) % 2 == 1;

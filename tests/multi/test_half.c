@@ -288,7 +288,7 @@ Test(half, every_plan_gives_what_it_gives_of_floats_rounded_once) {
   for (int turn = 0; turn < 2; turn++)
     for (size_t arm = 0; arm < GROUP_ARMS; arm++)
       for (int ranks = 2; ranks <= 3; ranks++)
-        if (sampled(10)) try_arm(arm, ranks, 0, NULL);
+        if (sampled_of_dear(10)) try_arm(arm, ranks, 0, NULL);
 }
 
 Test(half, so_it_does_on_devices) {
@@ -296,7 +296,7 @@ Test(half, so_it_does_on_devices) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     const weir_plan plan = group_plan(arm, 0.1, 0);
     for (int ranks = 2; ranks <= 3; ranks++)
-      if (sampled(16) && weir_codec_find(plan.codec)->device)
+      if (sampled_of_dear(16) && weir_codec_find(plan.codec)->device)
         try_arm(arm, ranks, ranks == 2 ? 3 : arm % 2 ? 7 : 5, &device);
   }
 }
@@ -308,7 +308,7 @@ Test(half, long_tensors_are_fed_in_parts) {
   for (int i = 0; i < 3; i++)
     for (unsigned threads = 1; threads <= 3; threads += 2) {
       static course c;
-      if (!sampled(3)) continue;
+      if (!sampled_of_dear(6)) continue;
       weir_rng rng = weir_rng_of(7);
       weir_plan plan;
       cr_assert_eq(weir_plan_parse(plans[i], &plan), WEIR_OK);

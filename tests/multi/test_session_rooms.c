@@ -194,7 +194,7 @@ Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
                                          "fixed:qsgd:0.125:compressed-tree"};
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     for (int ranks = 2; ranks <= RANKS_USUAL; ranks++)
-      if (sampled(2))
+      if (sampled_of_dear(4))
         try_scene(&(scene){.transport = "shm", .policy = policies[p], .ranks = ranks}, true);
 }
 

@@ -227,7 +227,7 @@ Test(session_shrink, at_any_transfer) {
   int missed = 0;
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     for (int ranks = 3; ranks <= 4; ranks++)
-      if (p == 0 || sampled(3)) missed += sweep(policies[p], ranks, true, 0);
+      if (p == 0 || sampled_of_dear(6)) missed += sweep(policies[p], ranks, true, 0);
   cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
 }
 
@@ -249,7 +249,7 @@ Test(session_shrink, on_devices) {
                                          "fixed:powersgd:2:dense-tree:auto-bf16"};
   int missed = 0;
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
-    if (p == 0 || sampled(3)) missed += sweep_on(policies[p], 4, true, 0, p == 0 ? 5 : 15);
+    if (p == 0 || sampled_of_dear(6)) missed += sweep_on(policies[p], 4, true, 0, p == 0 ? 5 : 15);
   missed += sweep_on("fixed:none:1:dense-tree", 4, true, 0.5, 15);
   cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
 }
@@ -288,7 +288,7 @@ Test(session_shrink, momentum_correction_of_what_is_compressed) {
       "fixed:bf16:1:dense-tree", "fixed:powersgd:2:dense-tree", "fixed:qsgd:0.125:compressed-tree"};
   int missed = 0;
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
-    if (p == 0 || sampled(2)) missed += sweep(policies[p], 4, true, 0.5);
+    if (p == 0 || sampled_of_dear(4)) missed += sweep(policies[p], 4, true, 0.5);
   cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
 }
 
