@@ -139,17 +139,18 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
 
 /* Buckets for the plan decided.  One that stays is divided anew only when the network has changed,
  * or when it has no buckets yet: what its buckets cost now is known by measuring them alone.  It
- * loses them where they have failed. */
+ * loses them where they have failed, and for a trial. */
 static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_decision *decision) {
   const bool changed = in->trigger == WEIR_TRIGGER_LATENCY || in->trigger == WEIR_TRIGGER_BANDWIDTH;
   weir_plan plan = decision->choice.plan;
   weir_fused fused = {0};
   if (changed) loop->fuse_failed = false;
   decision->buckets = loop->current.buckets;
-  if (!decision->switched && !changed && loop->current.buckets > 0 && !loop->fuse_failed)
+  if (!decision->switched && !changed && loop->current.buckets > 0 && !loop->fuse_failed &&
+      !loop->rounds.undivided)
     return WEIR_OK;
   if (loop->overlap && loop->has_gaps && loop->layout.tensors > 1 && !loop->fuse_failed &&
-      in->trigger != WEIR_TRIGGER_FALLBACK && !weir_plan_sparse(&plan)) {
+      !loop->rounds.undivided && in->trigger != WEIR_TRIGGER_FALLBACK && !weir_plan_sparse(&plan)) {
     const weir_status status =
         weir_fuse(in, &plan, &loop->layout, loop->gap_s, &loop->learnt.bucket_costs,
                   weir_model.hysteresis, loop->next_table, &fused);

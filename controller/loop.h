@@ -232,7 +232,7 @@ bool weir_loop_denser(const weir_loop *loop);
 /* Paired trials (rounds.c).  Before anything else is considered: *busy says that a round goes on,
  * or that it has decided.  And after it: may one begin? */
 weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool *busy);
-void weir_rounds_consider(weir_loop *loop, const weir_observation *seen);
+weir_status weir_rounds_consider(weir_loop *loop, const weir_observation *seen);
 /* Direct a probe when the ranks suspect a change, when communication keeps departing from its
  * prediction, or when what is known has grown old. */
 void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen);

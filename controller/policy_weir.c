@@ -123,8 +123,7 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   const weir_status status =
       trigger == WEIR_TRIGGER_NONE ? WEIR_OK : answer(loop, seen, trigger, changed);
   if (status == WEIR_OK && !changed) weir_loop_consider_probe(loop, seen);
-  if (status == WEIR_OK) weir_rounds_consider(loop, seen);
-  return status;
+  return status == WEIR_OK ? weir_rounds_consider(loop, seen) : status;
 }
 
 const weir_policy weir_policy_weir = {

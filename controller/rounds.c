@@ -296,16 +296,18 @@ static double worth_trying(const weir_loop *loop, uint64_t step, const weir_plan
 }
 
 /* A trial's steps are not divided into buckets, and so must those not be that they are compared
- * with: first what is in force goes on undivided.  False: not yet. */
-static bool ensure_undivided(weir_loop *loop, const weir_plan *plan) {
-  if (loop->current.buckets == 0) return true;
-  weir_plan whole = loop->current;
+ * with: first what is in force goes on undivided, by a decision like any other. */
+static weir_status undivide(weir_loop *loop, const weir_observation *seen, const weir_plan *plan) {
+  weir_rounds *r = &loop->rounds;
   char tried[WEIR_PLAN_TEXT_MAX];
+  weir_decision decision;
   weir_plan_format(plan, tried);
-  whole.buckets = whole.layout = 0;
-  weir_loop_say(loop, "no buckets for now, so that %s can be tried", tried);
-  weir_loop_direct(loop, WEIR_ACTION_SWITCH, &whole);
-  return false;
+  (void)snprintf(r->what, sizeof r->what, "no buckets for now, so that %s can be tried", tried);
+  r->judged = WEIR_METHODS;
+  r->undivided = true;
+  const weir_status status = weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
+  r->undivided = false;
+  return status;
 }
 
 static void begin(weir_loop *loop, size_t method, const weir_plan *plan) {
@@ -323,11 +325,13 @@ static void begin(weir_loop *loop, size_t method, const weir_plan *plan) {
 
 /* Beside a method that holds much back nothing can be tried: what it owes would count against what
  * comes after it. */
-static void try_one(weir_loop *loop, const weir_observation *seen, const weir_decision_input *in) {
+static weir_status try_one(weir_loop *loop, const weir_observation *seen,
+                           const weir_decision_input *in) {
   weir_rounds *r = &loop->rounds;
   weir_candidate best, now;
   const bool shown = weir_method_of(&loop->current) < WEIR_METHODS;
-  if (!weir_plan_safe(&loop->current) && !(shown && weir_plan_rounds(&loop->current))) return;
+  if (!weir_plan_safe(&loop->current) && !(shown && weir_plan_rounds(&loop->current)))
+    return WEIR_OK;
   weir_evaluate(in, &in->current, &now);
   const double now_s = weir_step_seconds(in, &now);
   size_t first = WEIR_METHODS;
@@ -345,7 +349,10 @@ static void try_one(weir_loop *loop, const weir_observation *seen, const weir_de
     first = m;
     plan = best.plan;
   }
-  if (first < WEIR_METHODS && ensure_undivided(loop, &plan)) begin(loop, first, &plan);
+  if (first == WEIR_METHODS) return WEIR_OK;
+  if (loop->current.buckets > 0) return undivide(loop, seen, &plan);
+  begin(loop, first, &plan);
+  return WEIR_OK;
 }
 
 /* --- ending ----------------------------------------------------------------------------------- */
@@ -671,15 +678,15 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
   return give_up(loop, seen, last ? LAST_STEPS : failed ? FELL_BEHIND : GREW_OLD);
 }
 
-void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
+weir_status weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
   const weir_rounds *r = &loop->rounds;
   if (loop->risk != WEIR_RISK_MEASURED || r->phase != WEIR_ROUND_NONE || loop->has_directive ||
       loop->waiting > 0 || loop->decisions == 0 || r->in_vain >= vain_most || !r->settled)
-    return;
+    return WEIR_OK;
   const weir_slope slope = slope_now(r);
   weir_decision_input in;
-  if (!plateau_left(r, seen->step)) return; /* there all methods look alike */
-  if (!weir_slope_clear(&slope) && !(r->rule == WEIR_RULE_SGD && halved(r))) return;
+  if (!plateau_left(r, seen->step)) return WEIR_OK; /* there all methods look alike */
+  if (!weir_slope_clear(&slope) && !(r->rule == WEIR_RULE_SGD && halved(r))) return WEIR_OK;
   weir_loop_input(loop, seen, WEIR_TRIGGER_TRIAL, &in);
-  try_one(loop, seen, &in);
+  return try_one(loop, seen, &in);
 }

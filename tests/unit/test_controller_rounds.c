@@ -2,7 +2,10 @@
  * trials cost, and what happens when harm shows late. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../sampled.h"
 #include "controller/controller.h"
@@ -39,6 +42,7 @@ typedef struct world {
   double compute; /* of a step, s; 0: 0.02 */
   bool overlaps;  /* four tensors, ready one after the other, may be exchanged as buckets */
   bool divided;   /* they were, before the first trial */
+  const char *journal;
   uint64_t epoch; /* steps that can be taken back to its beginning only; 0: any */
   double comm;    /* of the step before */
   uint64_t steps, trial_steps, unsafe_steps;
@@ -182,6 +186,7 @@ static weir_controller *create(world *w, const char *risk, uint64_t steps) {
       .world_size = RANKS,
       .layout = w->overlaps ? (weir_layout){4, four} : (weir_layout){1, offsets},
       .overlap = w->overlaps,
+      .journal_path = w->journal,
       .seed = 5};
   weir_controller *controller;
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
@@ -253,14 +258,36 @@ Test(rounds, a_round_ends_where_another_plan_becomes_faster) {
 
 /* A trial's steps are not divided into buckets. */
 Test(rounds, buckets_give_way_to_a_trial) {
+  char path[] = "/tmp/weir-journal-XXXXXX";
+  static char line[1 << 20];
+  const int fd = mkstemp(path);
+  cr_assert_geq(fd, 0);
+  (void)close(fd);
   world w = good;
   w.update_rule = "sgd";
   w.overlaps = true;
   w.compute = 0.4;
+  w.journal = path;
   w = train("measured", w, 1000);
   cr_assert(w.divided);
   cr_assert_gt(w.trial_steps, 0u);
   cr_assert_gt(w.unsafe_steps, 500u, "%d steps", (int)w.unsafe_steps);
+  /* It is a decision, and says why: of a plan without buckets, where there were some before. */
+  FILE *journal = fopen(path, "r");
+  bool divided = false, told = false;
+  cr_assert_not_null(journal);
+  while (fgets(line, sizeof line, journal) != NULL) {
+    if (strstr(line, "no buckets for now, so that ") != NULL) {
+      told = true;
+      cr_assert(divided && strstr(line, "\"groups\":0,") != NULL);
+      cr_assert_not_null(strstr(line, "\"trigger\":\"trial\""));
+      cr_assert_null(strstr(line, "\"verdict\""), "nothing has been tried");
+    }
+    divided = strstr(line, "\"groups\":0,") == NULL;
+  }
+  (void)fclose(journal);
+  (void)unlink(path);
+  cr_assert(told);
 }
 
 Test(rounds, harmful_arms_never_come_into_force) {
