@@ -58,8 +58,8 @@ typedef struct weir_rounds {
   weir_slope promised;
   uint64_t promised_at;
   double anchor, anchor_loss;
-  /* For the journal. */
   bool undivided; /* what is being decided is to have no buckets, so that a round can begin */
+  /* For the journal. */
   size_t judged;
   weir_plan judged_plan;
   weir_slope slope;

@@ -20,9 +20,10 @@ case "${1:-}" in
     exit 2
     ;;
 esac
-# Where no device runs the kernels, machine code for one generation of them shows as well that they compile.
+# Where no device runs the kernels, machine code for one generation of them shows as well that they compile.  Not in
+# a build that somebody has made for use before.
 generations=
-[[ -e /dev/nvidiactl ]] || generations=-DCMAKE_CUDA_ARCHITECTURES=90-real
+[[ -e /dev/nvidiactl || -e build-release/CMakeCache.txt ]] || generations=-DCMAKE_CUDA_ARCHITECTURES=90-real
 export generations TIMEFORMAT='build: processor %U s and the kernel %S s, in %R s'
 build() {
   time { cmake --preset "$1" ${generations:+"$generations"} && cmake --build --preset "$1"; }

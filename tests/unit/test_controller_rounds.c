@@ -313,7 +313,7 @@ Test(rounds, harm_that_shows_late_is_found) {
  * place as ever. */
 Test(rounds, trials_stay_within_their_epoch) {
   for (uint64_t epoch = 120; epoch <= 480; epoch += 60) {
-    if (!sampled_of_dear(6)) continue;
+    if (!sampled(3)) continue;
     world w = good;
     w.epoch = epoch;
     w = train("measured", w, many);
@@ -399,7 +399,7 @@ static void no_harm(const world *w) {
 Test(rounds, harm_that_hides_for_200_steps_stays_small) {
   for (uint64_t steps = 1000; steps <= 8000; steps *= 2)
     for (double left = 0.2; left < 0.95; left += 0.2) {
-      if (!sampled_of_dear(8)) continue;
+      if (!sampled(8)) continue;
       world w = good;
       w.hides = 200;
       w.shown_late = left;

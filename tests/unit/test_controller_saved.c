@@ -288,7 +288,7 @@ Test(controller_saved, damaged_savings_are_refused) {
         else
           memcpy(copy + at, &extremes[(draw >> 41) % 7], 8);
       }
-      if (!sampled_of_dear(4)) continue;
+      if (!sampled(4)) continue;
       const weir_status status = check(copy, bytes, &ours);
       cr_assert(ours && (status == WEIR_OK || status == WEIR_E_PARSE));
       if (status == WEIR_OK) go_on(policies[p], copy, bytes, &w);

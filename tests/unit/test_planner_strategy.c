@@ -302,7 +302,7 @@ Test(planner_strategy, never_worse_than_policies_and_crippled_searches) {
   for (size_t instance = 0; instance < 24; instance++) {
     const weir_profile p = random_profile(&rng, 13 + (size_t)weir_rng_below(&rng, MOST - 13));
     const weir_cluster c = random_cluster(&rng);
-    if (!sampled_of_dear(8)) continue;
+    if (!sampled(8)) continue;
     const weir_strategy_limits limits = {.compare = true};
     weir_strategy_report r;
     cr_assert_eq(weir_strategy_solve(&p, &c, &limits, &r), WEIR_OK);
@@ -366,7 +366,7 @@ Test(planner_strategy, within_five_percent_of_the_optimum_on_small_cases) {
     const size_t n = 2 + instance % 3;
     const weir_profile p = random_profile(&rng, n);
     const weir_cluster c = random_cluster(&rng);
-    if (!sampled_of_dear(8)) continue;
+    if (!sampled(8)) continue;
     const weir_strategy_limits limits = {.options = {.no_cpu = n > 2 && instance % 2,
                                                      .no_gpu = n == 4 && !(instance % 2),
                                                      .most_compressions = n > 2},

@@ -70,12 +70,12 @@ Test(synod, three_ranks) {
 }
 Test(synod, four_ranks) {
   for (int late = 0; late <= 1; late++) {
-    if (sampled_of_dear(8)) holds(false, true, 4, late, 2, 1);
+    if (sampled(8)) holds(false, true, 4, late, 2, 1);
     holds_on_walks(false, 4, late);
   }
 }
 Test(synod, five_ranks) {
-  if (sampled_of_dear(8)) holds(false, true, 5, 0, 2, 1);
+  if (sampled(8)) holds(false, true, 5, 0, 2, 1);
   for (int late = 0; late <= 1; late++) holds_on_walks(false, 5, late);
 }
 
@@ -131,9 +131,9 @@ Test(synod, reduced_is_the_same) {
   for (int late = 0; late <= 1; late++) {
     is_the_same(false, 2, late, 2, 3);
     is_the_same(true, 2, late, 2, 2);
-    if (sampled_of_dear(8)) is_the_same(false, 3, late, 2, 1);
-    if (sampled_of_dear(8)) is_the_same(true, 3, late, 1, 1);
-    if (sampled_of_dear(8)) is_the_same(false, 3, late, 1 - late, 2);
+    if (sampled(8)) is_the_same(false, 3, late, 2, 1);
+    if (sampled(8)) is_the_same(true, 3, late, 1, 1);
+    if (sampled(8)) is_the_same(false, 3, late, 1 - late, 2);
   }
 }
 
