@@ -26,20 +26,20 @@ const weir_round_form weir_round_adaptive = {.steps = WEIR_ROUND_STEPS,
                                              .doubt = 0.7,
                                              .holds_lagging = 0.8,
                                              .holds_debt = 15.0};
-#define UNDER_SGD(of_steps, of_losses, at_least)                                               \
-  {                                                                                            \
-    .steps = of_steps, .losses = of_losses, .by_debt = true, .hold = at_least, .fall = 0.985,  \
-    .builds_up = 12.0, .beyond = INFINITY, .scatter = 0.05, .correlation = 1.5, .known = 32.0, \
-    .rounding = {.progress = 1.0, .error = 0.05}, .lagging = {.progress = 0.95, .error = 0.1}, \
-    .asked = 12.0, .failed = 0.0, .doubt = 0.25, .holds = 0.9, .holds_lagging = 0.9,           \
-    .holds_debt = 15.0                                                                         \
+#define UNDER_SGD(of_steps, of_losses, at_least, believed)                                         \
+  {                                                                                                \
+    .steps = of_steps, .losses = of_losses, .by_debt = true, .hold = at_least, .fall = 0.985,      \
+    .builds_up = 12.0, .beyond = INFINITY, .scatter = 0.05, .correlation = 1.5, .known = 32.0,     \
+    .rounding = {.progress = 1.0, .error = 0.05}, .lagging = {.progress = believed, .error = 0.1}, \
+    .asked = 12.0, .failed = 0.0, .doubt = 0.25, .holds = 0.9, .holds_lagging = 0.9,               \
+    .holds_debt = 15.0                                                                             \
   }
 /* The error of a short round is 0.026 where its three samples agree.  So its bound is where the
  * joined mean of samples and what was believed before says 1 % of the loss behind, as much as harm
  * may be. */
-const weir_round_form weir_round_sgd_short = UNDER_SGD(18, 16, 0.963);
-const weir_round_form weir_round_sgd = UNDER_SGD(36, 32, 0.965);
-const weir_round_form weir_round_sgd_long = UNDER_SGD(WEIR_ROUND_STEPS, 64, 0.965);
+const weir_round_form weir_round_sgd_short = UNDER_SGD(18, 8, 0.964, 0.98);
+const weir_round_form weir_round_sgd = UNDER_SGD(36, 32, 0.965, 0.95);
+const weir_round_form weir_round_sgd_long = UNDER_SGD(WEIR_ROUND_STEPS, 64, 0.965, 0.95);
 
 const char *const weir_rule_names[WEIR_RULES] = {"adaptive", "sgd"};
 

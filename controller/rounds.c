@@ -113,10 +113,12 @@ static weir_slope slope_now(const weir_rounds *r) {
   return slope;
 }
 
-/* Has the loss come down to half of what the training began with? */
-static bool halved(const weir_rounds *r) {
-  return r->losses >= halved_over && newest_mean(r, halved_over) < settled_share * r->begun;
+/* Has the loss come down to half of what the training began with, in the mean of so many steps? */
+static bool halved_in(const weir_rounds *r, size_t steps) {
+  return r->losses >= steps && newest_mean(r, steps) < settled_share * r->begun;
 }
+
+static bool halved(const weir_rounds *r) { return halved_in(r, halved_over); }
 
 /* A model may first have to leave a plateau, which is over once the loss is half of what it began
  * with, or falls and goes on falling; where that is not seen it takes longer.  On it all methods
@@ -129,6 +131,11 @@ static bool plateau_left(const weir_rounds *r, uint64_t step) {
   if (step >= settled_at && falls_over(r, WEIR_LOSSES / 2, WEIR_LOSSES / 2)) return true;
   return step >= settled_falling && falls_over(r, WEIR_LOSSES / 2, WEIR_LOSSES / 4) &&
          falls_over(r, WEIR_LOSSES / 4, WEIR_LOSSES / 4);
+}
+
+/* It seems to be over: by the end of a round under SGD, if one begins now, it is to be. */
+static bool leaves_plateau(const weir_rounds *r) {
+  return r->rule == WEIR_RULE_SGD && halved_in(r, first_losses);
 }
 
 /* Rounding to 8 or 4 bits on grids does so under Adam, too, now and then
@@ -310,10 +317,11 @@ static weir_status undivide(weir_loop *loop, const weir_observation *seen, const
   return status;
 }
 
-static void begin(weir_loop *loop, size_t method, const weir_plan *plan) {
+static void begin(weir_loop *loop, uint64_t step, size_t method, const weir_plan *plan) {
   weir_rounds *r = &loop->rounds;
   weir_loop_direct(loop, WEIR_ACTION_TRIAL, plan);
   r->phase = WEIR_ROUND_TRIAL;
+  r->ahead = !plateau_left(r, step);
   if (r->record[method].standing == WEIR_METHOD_SHOWN) r->record[method].evidence.count = 0;
   r->method = method;
   r->tried = loop->directive.plan;
@@ -351,7 +359,7 @@ static weir_status try_one(weir_loop *loop, const weir_observation *seen,
   }
   if (first == WEIR_METHODS) return WEIR_OK;
   if (loop->current.buckets > 0) return undivide(loop, seen, &plan);
-  begin(loop, first, &plan);
+  begin(loop, seen->step, first, &plan);
   return WEIR_OK;
 }
 
@@ -452,6 +460,10 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   weir_evidence *evidence = &r->record[r->method].evidence;
   const double *arm = r->tried_loss, *reference = r->kept_loss;
   const weir_round_form *form = form_of(r);
+  if (r->ahead && !plateau_left(r, seen->step)) { /* on one, all methods look alike */
+    abandon(r, seen->step);
+    return WEIR_OK;
+  }
   r->phase = WEIR_ROUND_NONE;
   r->slope = slope_now(r);
   /* What only rounds does not leap: then it is the trainer. */
@@ -684,9 +696,11 @@ weir_status weir_rounds_consider(weir_loop *loop, const weir_observation *seen) 
       loop->waiting > 0 || loop->decisions == 0 || r->in_vain >= vain_most || !r->settled)
     return WEIR_OK;
   const weir_slope slope = slope_now(r);
+  const bool leaves = leaves_plateau(r);
   weir_decision_input in;
-  if (!plateau_left(r, seen->step)) return WEIR_OK; /* there all methods look alike */
-  if (!weir_slope_clear(&slope) && !(r->rule == WEIR_RULE_SGD && halved(r))) return WEIR_OK;
+  if (!plateau_left(r, seen->step) && !leaves) return WEIR_OK; /* there all methods look alike */
+  if (!weir_slope_clear(&slope) && !leaves && !(r->rule == WEIR_RULE_SGD && halved(r)))
+    return WEIR_OK;
   weir_loop_input(loop, seen, WEIR_TRIGGER_TRIAL, &in);
   return try_one(loop, seen, &in);
 }

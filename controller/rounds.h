@@ -40,6 +40,7 @@ typedef struct weir_rounds {
   size_t ran, turned, paired; /* steps of the trial; of the arm, once another follows; after it */
   double tried_loss[WEIR_ROUND_BATCHES], kept_loss[WEIR_ROUND_BATCHES];
   uint64_t dropped;
+  bool ahead; /* it began before the loss had halved, and tells nothing unless it has by its end */
   /* Losses of steps that count, one after the other; begun anew when a step's is missing. */
   double loss[WEIR_LOSSES];
   size_t losses;

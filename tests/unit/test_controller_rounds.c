@@ -30,6 +30,7 @@ typedef struct world {
   double leaps; /* so much higher are losses of methods that hold back, from their second step on */
   double owes;  /* methods in force are behind by this share of the loss */
   uint64_t plateau; /* steps at the beginning that make no progress */
+  uint64_t dips;    /* until then, from step 8 on, batches happen to be easy */
   double above;     /* so far above it the loss begins, and comes down within 10 steps */
   const char *update_rule;
   uint64_t turns; /* from this step on shares are those of `then`; 0: never */
@@ -78,7 +79,8 @@ static double loss_of(const world *w) {
       weir_method_of(&w->plan) == WEIR_METHODS ? 0.0 : w->owes * (1 - exp(-(double)taken / 12));
   const bool leaps = w->leaps > 0 && weir_method_of(&w->plan) < WEIR_METHODS &&
                      !weir_plan_rounds(&w->plan) && taken > 0;
-  return (leaps ? w->leaps : 0.0) + w->above * exp(-(double)w->step / 10) +
+  const bool easy = w->step >= 8 && w->step < w->dips;
+  return (leaps ? w->leaps : 0.0) - (easy ? 4.0 : 0.0) + w->above * exp(-(double)w->step / 10) +
          (6.0 - 0.5 * log1p(fmax(0, w->progress) / 5.0)) * (1.0 + owed) +
          batch(w->trial && w->forgets ? w->exchange + 1000 : w->step);
 }
@@ -545,6 +547,37 @@ Test(rounds, under_sgd_nothing_is_tried_on_a_plateau) {
   while (w.step < 2000) step(controller, &w);
   weir_controller_free(controller);
   cr_assert_gt(w.unsafe_steps, 1000u, "%d", (int)w.unsafe_steps);
+}
+
+/* A round may begin before the mean of 16 losses has halved, where it has by its end: the loss is
+ * 15 at first, and the newest ones are half of that some steps before. */
+Test(rounds, under_sgd_a_round_begins_while_the_loss_halves) {
+  world w = good;
+  w.update_rule = "sgd";
+  w.above = 9.0;
+  weir_controller *controller = create(&w, "measured", 2000);
+  double begun = 0.0, newest = 0.0;
+  for (int k = 0; k < 4; k++) begun += w.above * exp(-k / 10.0) / 4.0 + 6.0 / 4.0;
+  while (w.trial_steps == 0 && w.step < 100) step(controller, &w);
+  for (int k = 1; k <= 16; k++)
+    newest += w.above * exp(-((double)w.step - k) / 10.0) / 16.0 + 6.0 / 16.0;
+  cr_assert_gt(newest, 0.5 * begun, "step %d: %g of %g", (int)w.step, newest, begun);
+  while (w.step < 120) step(controller, &w);
+  weir_controller_free(controller);
+  cr_assert_gt(w.unsafe_steps, 50u, "%d", (int)w.unsafe_steps);
+}
+
+/* Some easy batches on a plateau: a round begins, and tells nothing. */
+Test(rounds, under_sgd_a_round_that_ends_on_a_plateau_tells_nothing) {
+  world w = good;
+  w.update_rule = "sgd";
+  w.plateau = 180;
+  w.dips = 14;
+  weir_controller *controller = create(&w, "measured", 2000);
+  while (w.step < w.plateau) step(controller, &w);
+  cr_assert_gt(w.trial_steps, 0u);
+  cr_assert_eq(w.unsafe_steps, 0u);
+  weir_controller_free(controller);
 }
 
 /* A loss that rises, and one that stands still. */
