@@ -117,19 +117,19 @@ weir_plan weir_arm_plan(const weir_decision_input *in, const weir_arm *arm, doub
 /* NCCL's ring and tree are those of the arms, run by another. */
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan) {
   const weir_plan *own = &arm->plan;
+  if (own->codec != plan->codec || own->scheme != plan->scheme || own->wire != plan->wire)
+    return false;
+  if (own->algorithm == WEIR_ALGORITHM_ANY) return true;
   const uint8_t algorithm = plan->scheme == WEIR_SCHEME_PATH ? plan->algorithm /* its tasks */
                                                              : weir_algorithm_own(plan->algorithm);
-  return own->codec == plan->codec && own->scheme == plan->scheme && own->wire == plan->wire &&
-         (own->algorithm == WEIR_ALGORITHM_ANY ||
-          (own->algorithm == algorithm && own->inside == plan->inside));
+  return own->algorithm == algorithm && own->inside == plan->inside;
 }
 
 size_t weir_arm_of(const weir_plan *plan) {
+  const weir_arm *arm = weir_arm_at(0);
   size_t a = 0;
-  for (; a < WEIR_ARMS; a++) {
-    const weir_arm *arm = weir_arm_at(a);
+  for (; a < WEIR_ARMS; a++, arm++)
     if (weir_arm_is(arm, plan) && (arm->plan.cr == 0.0 || arm->plan.cr == plan->cr)) break;
-  }
   return a;
 }
 
@@ -139,11 +139,10 @@ bool weir_plan_safe(const weir_plan *plan) {
 }
 
 size_t weir_method_of(const weir_plan *plan) {
-  for (size_t a = WEIR_BOLD_ARMS; a < WEIR_ARMS; a++) {
-    const weir_arm *arm = weir_arm_at(a);
-    if (arm->method < WEIR_METHODS && weir_arm_is(arm, plan) && arm->plan.cr == plan->cr)
+  const weir_arm *arm = weir_arm_at(WEIR_BOLD_ARMS), *end = weir_arm_at(0) + WEIR_ARMS;
+  for (; arm < end; arm++)
+    if (arm->method < WEIR_METHODS && arm->plan.cr == plan->cr && weir_arm_is(arm, plan))
       return arm->method;
-  }
   return WEIR_METHODS;
 }
 

@@ -346,10 +346,13 @@ static weir_status try_one(weir_loop *loop, const weir_observation *seen,
   double most = 0.0;
   weir_plan plan = {0};
   for (size_t m = 0; m < WEIR_METHODS; m++) {
-    if (seen->step < r->record[m].due || !fastest(in, m, &best)) continue;
-    const weir_round_form *form = weir_round_form_of(&best.plan, r->rule);
+    const weir_plan *any = &weir_method_arm(m)->plan;
+    const weir_round_form *form = weir_round_form_of(any, r->rule);
+    if (seen->step < r->record[m].due || !(weir_belief_of(any, form)->error > 0.0) ||
+        r->losses < form->losses || seen->room < weir_round_room(form) + WEIR_ROOM_LEAST ||
+        !fastest(in, m, &best))
+      continue;
     const double step_s = weir_step_seconds(in, &best);
-    if (r->losses < form->losses || seen->room < weir_round_room(form) + WEIR_ROOM_LEAST) continue;
     const double saved = worth_trying(loop, seen->step, &best.plan, now_s, step_s);
     if (now_s < worth * step_s || saved <= most || !affordable(loop, seen->step, form, step_s))
       continue;
