@@ -37,12 +37,24 @@ static double excess(double now, double error, double before) {
   return fabs(now - before) / before - fmax(weir_model.change, 2.0 * error);
 }
 
+/* Of a link without delay the latency is some microseconds, and moves by tenths of it all the time.
+ * No plan waits for more of them in a row than a ring does, a bucket after the other: where all of
+ * these together are hardly a part of a step, no other plan could be the better one now. */
+static bool hardly_felt(const weir_loop *loop, double moved_s) {
+  static const double share = 0.01;
+  const double buckets = loop->current.buckets > 1 ? (double)loop->current.buckets : 1.0;
+  return buckets * 2.0 * (loop->workers - 1) * moved_s < share * loop->learnt.step_s;
+}
+
 uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now) {
   const weir_network *before = &loop->at_decision;
   /* A monitor that announces a change has left its doubts behind.  It speaks for its own link,
    * though: whether the network is another one for all is what the values agreed on say. */
   const double most = now->changed ? 0.0 : most_error;
-  const double latency = excess(now->latency, fmin(now->latency_error, most), before->latency);
+  const bool felt = loop->policy->id == WEIR_POLICY_PAPER || /* its rule knows no steps */
+                    !hardly_felt(loop, fabs(now->latency - before->latency));
+  const double latency =
+      felt ? excess(now->latency, fmin(now->latency_error, most), before->latency) : 0.0;
   const double bandwidth =
       excess(now->bandwidth, fmin(now->bandwidth_error, most), before->bandwidth);
   /* It is that of the last messages, and varies as losses do. */

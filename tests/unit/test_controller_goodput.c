@@ -89,6 +89,8 @@ Test(goodput, exchanges_wait_for_slow_messages) {
 Test(goodput, a_change_of_it_is_a_reason_to_decide) {
   weir_loop loop;
   memset(&loop, 0, sizeof loop);
+  loop.policy = &weir_policy_weir;
+  loop.workers = 4;
   const weir_network before = {.latency = 1e-3, .bandwidth = 1e8, .goodput = 1e8};
   loop.at_decision = before;
   weir_network now = before;
@@ -107,6 +109,8 @@ Test(goodput, a_change_of_it_is_a_reason_to_decide) {
 Test(goodput, a_change_is_named_after_what_moved_more) {
   weir_loop loop;
   memset(&loop, 0, sizeof loop);
+  loop.policy = &weir_policy_weir;
+  loop.workers = 4;
   const weir_network before = {.latency = 1e-3, .bandwidth = 1e8, .goodput = 1e8};
   loop.at_decision = before;
   weir_network now = before;

@@ -400,6 +400,37 @@ Test(loop, paper_searches_again_without_trials_when_the_network_moves) {
   weir_controller_free(controller);
 }
 
+static int decided_for_latency(const char *path) {
+  static char line[1 << 17];
+  int lines = 0;
+  FILE *file = fopen(path, "r");
+  cr_assert_not_null(file);
+  while (fgets(line, sizeof line, file)) lines += strstr(line, "\"trigger\":\"latency\"") != NULL;
+  fclose(file);
+  return lines;
+}
+
+/* Steps of 20 ms and more do not feel 10 us more or less, which 6 messages of a ring make 60 us of;
+ * 1 ms they do. */
+Test(loop, a_latency_that_no_step_feels_is_no_reason_to_decide) {
+  char path[] = "/tmp/weir-journal-XXXXXX";
+  const int descriptor = mkstemp(path);
+  cr_assert_geq(descriptor, 0);
+  close(descriptor);
+  weir_controller *controller = create("weir", path, false);
+  world w = start("weir");
+  for (int i = 0; i < 150; i++) {
+    w.latency = i / 7 % 2 ? 2e-5 : 1e-5;
+    step(controller, &w);
+  }
+  cr_assert_eq(decided_for_latency(path), 0);
+  w.latency = 1e-3;
+  for (int i = 0; i < 5; i++) step(controller, &w);
+  weir_controller_free(controller);
+  cr_assert_eq(decided_for_latency(path), 1);
+  unlink(path);
+}
+
 Test(loop, fixed_never_moves) {
   weir_controller *controller = create("fixed:star:0.01:art-tree", NULL, false);
   world w = start("fixed:star:0.01:art-tree");
