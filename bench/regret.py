@@ -281,23 +281,31 @@ class Trace:
                 slots[ms // 1000] += 1
         self.rates = [max(1, n) * TRACE["slot_bytes"] * TRACE["scale"] for n in slots]
 
-    def at(self, elapsed):
-        return TRACE["latency_ms"] / 1e3, self.rates[int(elapsed) % len(self.rates)]
+    def seconds(self, begins, latencies, size):
+        """The latencies first, then the bytes at the rates that they meet."""
+        at = begins + latencies * TRACE["latency_ms"] / 1e3
+        while size > 0:
+            second = math.floor(at)
+            rate = self.rates[second % len(self.rates)]
+            took = min(size / rate, second + 1 - at)
+            size = size - took * rate if took < size / rate else 0
+            at += took
+        return at - begins
 
 
 def link_at(name, epochs, trace):
-    """(step, elapsed) -> latency in s, bytes/s."""
+    """(step, elapsed, latencies, bytes) -> s of an exchange that begins then."""
     phases = NETWORKS[name]
     if phases is None:
-        return lambda step, elapsed: trace.at(elapsed)
+        return lambda step, *exchange: trace.seconds(*exchange)
     ends = [round(until * epochs) * EPOCH for until, _, _ in phases]
     ends[-1] = math.inf
 
-    def find(step, elapsed):
+    def seconds(step, elapsed, latencies, size):
         _, ms, gbps = phases[next(i for i, end in enumerate(ends) if step < end)]
-        return ms / 1e3, gbps * 1e9 / 8
+        return latencies * ms / 1e3 + size / (gbps * 1e9 / 8)
 
-    return find
+    return seconds
 
 
 def time_fixed(run, trained, terms, compute_s, compress_s, link):
@@ -310,8 +318,8 @@ def time_fixed(run, trained, terms, compute_s, compress_s, link):
             bytes_of(comm_s / count, trained["latencies"]) * terms["bytes"] / trained["bytes"]
         )
         for at in range(step, part["step"]):
-            latency, rate = link(at, elapsed)
-            elapsed += compute_s + compress_s + terms["latencies"] * latency + of_bytes / rate
+            elapsed += compute_s + compress_s
+            elapsed += link(at, elapsed, terms["latencies"], of_bytes)
         step = part["step"]
         points.append((step, elapsed, part["loss"]))
     return points

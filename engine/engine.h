@@ -140,6 +140,7 @@ typedef struct weir_engine_config {
   const weir_plan_bucket *first_buckets; /* its table, NULL without buckets; copied */
   weir_engine_hooks hooks;
   weir_network_fn virtual_network;
+  weir_virtual_exchange_fn virtual_exchange; /* NULL: by virtual_network's latency and bandwidth */
   void *virtual_user;
   unsigned codec_threads; /* that share the long passes of compressing; 0 as 1 */
   /* Steps on a device (kernels/device.h); NULL: in host memory.  stream and timeout_s as its

@@ -139,39 +139,48 @@ static weir_cost_terms executed_terms(const weir_bucket *bucket) {
   return terms;
 }
 
-/* Seconds of a bucket's exchange, as planned or as executed. */
-static double exchange_seconds(const weir_bucket *bucket, const weir_link *link, bool executed) {
-  const weir_cost_terms terms = executed ? executed_terms(bucket) : bucket->terms;
-  return weir_cost_links(&terms, link);
-}
-
 /* Seconds that communication goes on once the last bucket is compressed, the buckets' exchanges
  * following one another: the recurrence of planner/fusion.h ("Cupcake", equations 1-3) with the
- * times at which this step's buckets were launched, and executed with what it took to
- * decode them. */
-static double exposed(const weir_engine *engine, const weir_link *link, bool executed) {
+ * times at which this step's buckets were launched. */
+static double exposed(const weir_engine *engine, const weir_link *link) {
   const weir_bucket_set *set = &engine->set;
   double end = 0;
-  for (size_t k = 0; k < set->count; k++) {
-    const weir_bucket *bucket = &set->bucket[k];
-    end = fmax(bucket->times.launched_s, end) + exchange_seconds(bucket, link, executed);
-    if (executed && k + 1 < set->count) end += bucket->times.decode_s;
-  }
+  for (size_t k = 0; k < set->count; k++)
+    end = fmax(set->bucket[k].times.launched_s, end) + weir_cost_links(&set->bucket[k].terms, link);
   return end - set->bucket[set->count - 1].times.launched_s;
 }
 
+/* Seconds that a bucket's exchange takes on the virtual network, with the bytes it really sent, if
+ * it begins so long after the step. */
+static double virtual_seconds(const weir_engine *engine, const weir_bucket *bucket,
+                              const weir_link *link, double begins_s) {
+  const weir_engine_config *config = &engine->config;
+  const weir_cost_terms terms = executed_terms(bucket);
+  return config->virtual_exchange == NULL
+             ? weir_cost_links(&terms, link)
+             : fmax(0, config->virtual_exchange(config->virtual_user, begins_s, terms.alpha_terms,
+                                                terms.byte_terms));
+}
+
+/* The same recurrence with what the exchanges took, and what it took to decode all but the last. */
 static void set_virtual_times(weir_engine *engine) {
-  double alpha = 0, bandwidth = 0;
+  const weir_bucket_set *set = &engine->set;
+  const double compressed_s = engine->compute_s + engine->compress_s,
+               launched_s = set->bucket[set->count - 1].times.launched_s;
+  double alpha = 0, bandwidth = 0, end = 0;
   engine->config.virtual_network(engine->config.virtual_user, engine->committed, &alpha,
                                  &bandwidth);
   const weir_link link = {.alpha = alpha, .beta = bandwidth > 0 ? 1 / bandwidth : 0};
-  engine->comm_s = exposed(engine, &link, true);
   engine->exchange_s = 0;
-  for (size_t k = 0; k < engine->set.count; k++) {
-    weir_bucket *bucket = &engine->set.bucket[k];
-    bucket->times.exchange_s = exchange_seconds(bucket, &link, true);
-    engine->exchange_s += bucket->times.exchange_s;
+  for (size_t k = 0; k < set->count; k++) {
+    weir_bucket_times *times = &set->bucket[k].times;
+    const double begin = fmax(times->launched_s, end);
+    times->exchange_s =
+        virtual_seconds(engine, &set->bucket[k], &link, fmax(0, compressed_s + begin - launched_s));
+    engine->exchange_s += times->exchange_s;
+    end = begin + times->exchange_s + (k + 1 < set->count ? times->decode_s : 0);
   }
+  engine->comm_s = end - launched_s;
 }
 
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
@@ -203,6 +212,6 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
     const weir_link link = {.alpha = info->latency_s,
                             .beta = 1 / info->goodput_bytes_s,
                             .deviation = median(engine, weir_header_deviation)};
-    info->predicted_comm_s = exposed(engine, &link, false);
+    info->predicted_comm_s = exposed(engine, &link);
   }
 }

@@ -113,6 +113,16 @@ void weir_sim_clock_fail(weir_sim_clock *clock, int rank) {
   (void)pthread_mutex_unlock(&clock->mutex);
 }
 
+double weir_sim_clock_exchange(void *user, double begins_s, double latencies, double bytes) {
+  weir_sim_clock *clock = user;
+  (void)pthread_mutex_lock(&clock->mutex);
+  const double latency_s = latencies * clock->latency_s, bandwidth = clock->bandwidth;
+  const double at = clock->elapsed_s + begins_s + latency_s;
+  (void)pthread_mutex_unlock(&clock->mutex);
+  if (!clock->trace) return latency_s + bytes / bandwidth;
+  return latency_s + weir_trace_seconds(clock->trace, clock->scenario->bandwidth_scale, at, bytes);
+}
+
 void weir_sim_clock_network(void *user, uint64_t step, double *latency_s, double *bandwidth) {
   weir_sim_clock *clock = user;
   (void)step; /* the clock is already at it */

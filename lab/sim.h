@@ -27,6 +27,11 @@ weir_status weir_sim_clock_arrive(weir_sim_clock *clock, double busy_s, double e
 /* This rank ends early: let the others go. */
 void weir_sim_clock_fail(weir_sim_clock *clock, int rank);
 
+/* An exchange of so many latencies and bytes that begins begins_s after the step did: the latencies
+ * first, then the bytes at the rates that the link has meanwhile.  A weir_virtual_exchange_fn with
+ * the clock as user. */
+double weir_sim_clock_exchange(void *clock, double begins_s, double latencies, double bytes);
+
 /* The network in force; a weir_network_fn with the clock as user. */
 void weir_sim_clock_network(void *clock, uint64_t step, double *latency_s,
                             double *bandwidth_bytes_s);

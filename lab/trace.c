@@ -104,6 +104,18 @@ double weir_trace_rate(const weir_trace *trace, double time_s) {
   return trace->rate_bytes_s[(size_t)fmod(interval, (double)trace->intervals)];
 }
 
+double weir_trace_seconds(const weir_trace *trace, double scale, double time_s, double bytes) {
+  double interval = floor(fmax(0, time_s) / trace->interval_s), at = time_s;
+  if (!(bytes > 0)) return 0;
+  for (;; interval++) {
+    const double end = (interval + 1) * trace->interval_s;
+    const double rate = scale * weir_trace_rate(trace, (interval + 0.5) * trace->interval_s);
+    if (bytes <= rate * (end - at)) return at + bytes / rate - time_s;
+    bytes -= rate * (end - at);
+    at = end;
+  }
+}
+
 void weir_trace_free(weir_trace *trace) {
   free(trace->rate_bytes_s);
   *trace = (weir_trace){0};

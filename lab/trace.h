@@ -20,6 +20,8 @@ typedef struct weir_trace {
 weir_status weir_trace_read(weir_trace *trace, const weir_trace_config *config);
 /* The rate at a time since the begin; the trace repeats. */
 double weir_trace_rate(const weir_trace *trace, double time_s);
+/* Seconds that so many bytes take from a time on, at scale times the trace's rates. */
+double weir_trace_seconds(const weir_trace *trace, double scale, double time_s, double bytes);
 void weir_trace_free(weir_trace *trace);
 
 #endif

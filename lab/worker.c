@@ -144,6 +144,7 @@ static weir_status create_session(worker *w) {
   options.warmup_steps = w->steps_per_epoch * c->scenario->warmup_epochs;
   if (c->clock) {
     options.virtual_network = weir_sim_clock_network;
+    options.virtual_exchange = weir_sim_clock_exchange;
     options.virtual_user = c->clock;
   }
   const weir_status status = weir_session_create(&w->session, &options);

@@ -337,6 +337,7 @@ weir_status weir_session_create_engine(weir_session *session) {
                 .seen = seen,
                 .sample_room = looks},
       .virtual_network = session->options.virtual_network,
+      .virtual_exchange = session->options.virtual_exchange,
       .virtual_user = session->options.virtual_user,
       .codec_threads = (unsigned)session->options.codec_threads,
       .device_ops = session->device_ops,

@@ -48,6 +48,11 @@ typedef struct weir_session weir_session;
  * (s) and the bandwidth (bytes/s) in force at a step.  Called on the session's thread. */
 typedef void (*weir_network_fn)(void *user, uint64_t step, double *latency_s,
                                 double *bandwidth_bytes_s);
+/* For emulated networks that change within a step: the time (s) of an exchange of so many latencies
+ * and bytes, one after the other, which begins begins_s after the step has.  Called on the
+ * session's thread, after the step's messages. */
+typedef double (*weir_virtual_exchange_fn)(void *user, double begins_s, double latencies,
+                                           double bytes);
 
 typedef struct weir_options {
   size_t struct_size; /* set by weir_options_init */
@@ -203,6 +208,9 @@ typedef struct weir_options {
    * "groups:" and "bits"; others are refused, by weir_session_create (WEIR_E_INVALID) or
    * weir_session_start (WEIR_E_UNSUPPORTED). */
   bool error_feedback;
+  /* With virtual_network, and virtual_user: how long an exchange takes on it.  NULL (default): what
+   * latency and bandwidth of the step come to. */
+  weir_virtual_exchange_fn virtual_exchange;
 } weir_options;
 
 /* sizeof(weir_options) in this library, for callers without its headers. */

@@ -31,12 +31,20 @@ def near(got, want):
 part = {"steps": 100, "tried": 0, "comm_ms": 100 * 8.002}
 run = {"segments": [{"step": 100, "loss": 3.0, "plans": {"p": part}}, {"step": 200, "loss": 2.0, "plans": {"p": part}}]}
 terms, fewer = {"latencies": 2, "bytes": 4e6}, {"latencies": 1, "bytes": 8e6}
-link = lambda step, elapsed: (0.05, 1e7) if step < 100 else (0.001, 1e8)
+def link(step, elapsed, latencies, size):
+    return latencies * 0.05 + size / 1e7 if step < 100 else latencies * 0.001 + size / 1e8
 points = regret.time_fixed(run, terms, fewer, 0.010, 0.005, link)  # half of the latencies, twice the bytes
 near(points[0][1], 100 * (0.015 + 0.05 + 0.2))
 points = regret.time_fixed(run, terms, terms, 0.010, 0.005, link)
 near(points[0][1], 100 * (0.015 + 0.1 + 0.1))
 near(points[1][1], points[0][1] + 100 * (0.015 + 0.002 + 0.01))
+# 1000 bytes/s in the first second, 4000 in the next, and again: 20 ms before the bytes begin.
+trace = object.__new__(regret.Trace)
+trace.rates = [1000, 4000]
+near(trace.seconds(0.5, 1, 280), 0.3)
+near(trace.seconds(0.5, 1, 480 + 2000), 0.5 + 0.5)
+near(trace.seconds(3.5, 0, 2000 + 1000 + 400), 0.5 + 1 + 0.1)
+near(trace.seconds(0.5, 2, 0), 0.04)
 assert regret.plans_of("topk.1") == ["topk:0.1:ag:auto-bf16", "topk:0.1:ag-direct:auto-bf16"]
 
 # Half of the way from 3.0 to 2.0; before the first evaluation; never.
@@ -53,14 +61,14 @@ near(points[0][1], 3.6)
 near(share, 0.1)
 
 # Phases of 20 epochs as C1 has them, and the trace's first second: slots of 1500 bytes, 20 times as many.
-find = regret.link_at("c1", 20, None)
-assert [find(s, 0)[0] for s in (0, 249, 250, 499, 500, 699, 700, 999)] == [.001, .001, .001, .001, .05, .05, .05, .05]
-near(find(0, 0)[1], 25e9 * 0.03 / 8)
-near(find(250, 0)[1], 1e9 * 0.03 / 8)
+link = regret.link_at("c1", 20, None)
+assert [link(s, 0, 1, 0) for s in (0, 249, 250, 499, 500, 699, 700, 999)] == [.001, .001, .001, .001, .05, .05, .05, .05]
+near(link(0, 0, 0, 25e9 * 0.03 / 8), 1)
+near(link(250, 0, 2, 1e9 * 0.03 / 8), 1.002)
 trace = regret.Trace()
 slots = sum(int(line) < 1000 for line in regret.TRACE["file"].read_text().split())
-near(trace.at(0.5)[1], slots * 1500 * 20)
-near(trace.at(0.5 + len(trace.rates))[1], slots * 1500 * 20)
+near(trace.seconds(0.5, 0, slots * 1500 * 20 / 4), 0.25)
+near(trace.seconds(0.5 + len(trace.rates), 0, slots * 1500 * 20 / 4), 0.25)
 
 # Differences of 1, 2 and 6: a mean of 3 and a deviation of the square root of 7, so an error of that of 7/3.
 import chance

@@ -130,6 +130,7 @@ typedef struct worker {
   float peak;  /* not 0: the gradient is 0 but for this at the rank's number */
   const char *name, *risk;
   weir_network_fn network;
+  weir_virtual_exchange_fn exchange;
   int steps;
   weir_status status; /* out */
   char message[512];
@@ -183,6 +184,7 @@ static void *work(void *argument) {
   worker *w = argument;
   weir_options options = session_options(w->rank, RANKS, w->group, w->policy);
   options.virtual_network = w->network;
+  options.virtual_exchange = w->exchange;
   if (w->risk != NULL) options.risk = w->risk;
   weir_session *session;
   w->status = weir_session_create(&session, &options);
@@ -307,5 +309,25 @@ Test(session, virtual_time_is_the_cost_row) {
       cr_assert_float_eq(workers[r].info[2].latency_s, 2e-3, 0.07 * 2e-3);
       cr_assert_float_eq(workers[r].info[2].bandwidth_bytes_s, 1e6, 0.07 * 1e6);
     }
+  }
+}
+
+/* A link of its own: 5 ms, 2 MB/s.  The exchange begins after computing and compressing. */
+static double exchange_elsewhere(void *user, double begins_s, double latencies, double bytes) {
+  (void)user;
+  return begins_s > 0 && begins_s < 60 ? latencies * 5e-3 + bytes / 2e6 : NAN;
+}
+
+/* What the caller says of an exchange counts, and the network is still measured as it is told. */
+Test(session, virtual_time_may_change_within_a_step) {
+  static worker workers[RANKS];
+  for (int r = 0; r < RANKS; r++) workers[r].exchange = exchange_elsewhere;
+  run_group(workers, "elsewhere", "fixed:bf16:1:dense-ring", virtual_network, 3);
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(workers[r].status, WEIR_OK, "%s", workers[r].message);
+    for (int s = 0; s < 3; s++)
+      cr_assert_float_eq(workers[r].info[s].comm_s, 6 * 5e-3 + 6.0 / 4 * 2000 / 2e6, 1e-9);
+    cr_assert_float_eq(workers[r].info[2].latency_s, 2e-3, 0.07 * 2e-3);
+    cr_assert_float_eq(workers[r].info[2].bandwidth_bytes_s, 1e6, 0.07 * 1e6);
   }
 }

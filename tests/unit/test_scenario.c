@@ -246,6 +246,22 @@ Test(trace, counts_slots_in_a_sliding_window) {
   weir_trace_free(&trace);
 }
 
+/* 7500, 3000 and three times 1500 bytes/s, half a second each, twice as fast: from 0.4 s on 1500
+ * bytes go before 0.5 s, 3000 before 1 s, and then 3000 a second; from 2.4 s on 300 before the
+ * trace begins again. */
+Test(trace, bytes_take_the_rates_that_they_meet) {
+  weir_trace trace;
+  char path[64];
+  cr_assert_eq(read_trace(&trace, "0\n100\n499\n500\n999\n1600\n2500\n", path), WEIR_OK);
+  cr_assert_float_eq(weir_trace_seconds(&trace, 2, 0.4, 1200), 0.08, 1e-12);
+  cr_assert_float_eq(weir_trace_seconds(&trace, 2, 0.4, 5000), 0.6 + 0.5 / 3, 1e-12);
+  cr_assert_float_eq(weir_trace_seconds(&trace, 2, 2.4, 1800), 0.2, 1e-12);
+  cr_assert_float_eq(weir_trace_seconds(&trace, 2, 0.5, 3000), 0.5, 1e-12);
+  cr_assert_eq(weir_trace_seconds(&trace, 2, 0.5, 0), 0);
+  cr_assert_eq(weir_trace_seconds(&trace, 2, 0.5, NAN), 0);
+  weir_trace_free(&trace);
+}
+
 Test(trace, an_outage_still_has_a_rate) {
   weir_trace trace;
   char path[64];
