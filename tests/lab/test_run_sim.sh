@@ -39,6 +39,15 @@ awk -F, 'NR > 1 { if ($20 + 0 < last) exit 1; last = $20 + 0 }' out/steps.csv ||
 [ "$(awk -F, 'NR > 1 {print $4}' fixed/steps.csv | sort -u)" = none:1:dense-ring ] || fail "another plan was run"
 grep -q '"seed" : 7' fixed/summary.json || fail "the seed was not taken"
 
+# A trace with an outage in every other second, of 75 bytes/s, and 150 kB/s in between: what has to wait for its end
+# goes on by the rate after it.
+{ echo 0; for _ in {1..2000}; do echo 1500; done; } >outages.down
+{ sed '/^\[phase/,$d' quick.ini; printf '[trace]\nfile = outages.down\nlatency_ms = 1\n'; } >outages.ini
+"$weir" run outages.ini --network sim --policy none:1:dense-ring --out outages >log 2>&1 || fail "outages: $(cat log)"
+awk -F, 'NR > 1 { if ($10 > most) most = $10; if ($10 > 1000) met++ }
+         END { exit !(met >= 3 && met <= 30 && most < 1500) }' outages/steps.csv ||
+  fail "outages: $(cut -d, -f10 outages/steps.csv | xargs)"
+
 # What Deep Gradient Compression does beside selecting: 4 epochs of warm-up are four stages of an epoch
 # each, and momentum that is kept before compression, or a gradient that is clipped, ends at other weights.
 digest() { grep -Eom1 '"[0-9a-f]{64}"' $1/summary.json; }
