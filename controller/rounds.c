@@ -38,7 +38,7 @@ static const double most_debt_ever = 0.25;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
                       settled_flat = 256, settled_unseen = 500;
 static const uint64_t first_losses = 4;
-static const size_t halved_over = 16;
+static const size_t halved_over = 16, halves_over = 8;
 static const double settled_share = 0.5; /* of the first losses */
 static const double follow_risen = 6.0;  /* noises by which a loss has clearly risen */
 
@@ -135,7 +135,7 @@ static bool plateau_left(const weir_rounds *r, uint64_t step) {
 
 /* It seems to be over: by the end of a round under SGD, if one begins now, it is to be. */
 static bool leaves_plateau(const weir_rounds *r) {
-  return r->rule == WEIR_RULE_SGD && halved_in(r, first_losses);
+  return r->rule == WEIR_RULE_SGD && halved_in(r, halves_over);
 }
 
 /* Rounding to 8 or 4 bits on grids does so under Adam, too, now and then
