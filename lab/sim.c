@@ -119,7 +119,7 @@ double weir_sim_clock_exchange(void *user, double begins_s, double latencies, do
   const double latency_s = latencies * clock->latency_s, bandwidth = clock->bandwidth;
   const double at = clock->elapsed_s + begins_s + latency_s;
   (void)pthread_mutex_unlock(&clock->mutex);
-  if (!clock->trace) return latency_s + bytes / bandwidth;
+  if (!clock->trace) return latency_s + (bandwidth > 0 ? bytes / bandwidth : 0);
   return latency_s + weir_trace_seconds(clock->trace, clock->scenario->bandwidth_scale, at, bytes);
 }
 
