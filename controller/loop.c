@@ -38,12 +38,13 @@ static double excess(double now, double error, double before) {
 }
 
 /* Of a link without delay the latency is some microseconds, and moves by tenths of it all the time.
- * No plan waits for more of them in a row than a ring does, a bucket after the other: where all of
- * these together are hardly a part of a step, no other plan could be the better one now. */
+ * Few plans wait for more of them in a row than the two rings of low rank, 4 (N - 1), a bucket
+ * after the other: where all of these together are hardly a part of a step, another plan would
+ * hardly be the better one now. */
 static bool hardly_felt(const weir_loop *loop, double moved_s) {
   static const double share = 0.01;
   const double buckets = loop->current.buckets > 1 ? (double)loop->current.buckets : 1.0;
-  return buckets * 2.0 * (loop->workers - 1) * moved_s < share * loop->learnt.step_s;
+  return buckets * 4.0 * (loop->workers - 1) * moved_s < share * loop->learnt.step_s;
 }
 
 uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now) {

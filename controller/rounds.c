@@ -38,6 +38,7 @@ static const double most_debt_ever = 0.25;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
                       settled_flat = 256, settled_unseen = 500;
 static const uint64_t first_losses = 4;
+/* Losses whose mean is half of the first ones': the loss has halved, or is about to have. */
 static const size_t halved_over = 16, halves_over = 8;
 static const double settled_share = 0.5; /* of the first losses */
 static const double follow_risen = 6.0;  /* noises by which a loss has clearly risen */
@@ -133,7 +134,9 @@ static bool plateau_left(const weir_rounds *r, uint64_t step) {
          falls_over(r, WEIR_LOSSES / 4, WEIR_LOSSES / 4);
 }
 
-/* It seems to be over: by the end of a round under SGD, if one begins now, it is to be. */
+/* Under SGD a round may begin a little before a plateau counts as left, when the newest few losses
+ * have halved.  By its end the mean over more of them has to have halved, too, else it tells
+ * nothing (judge). */
 static bool leaves_plateau(const weir_rounds *r) {
   return r->rule == WEIR_RULE_SGD && halved_in(r, halves_over);
 }
@@ -346,9 +349,9 @@ static weir_status try_one(weir_loop *loop, const weir_observation *seen,
   double most = 0.0;
   weir_plan plan = {0};
   for (size_t m = 0; m < WEIR_METHODS; m++) {
-    const weir_plan *any = &weir_method_arm(m)->plan;
-    const weir_round_form *form = weir_round_form_of(any, r->rule);
-    if (seen->step < r->record[m].due || !(weir_belief_of(any, form)->error > 0.0) ||
+    const weir_plan *own = &weir_method_arm(m)->plan; /* any of the method's */
+    const weir_round_form *form = weir_round_form_of(own, r->rule);
+    if (seen->step < r->record[m].due || !(weir_belief_of(own, form)->error > 0.0) ||
         r->losses < form->losses || seen->room < weir_round_room(form) + WEIR_ROOM_LEAST ||
         !fastest(in, m, &best))
       continue;
@@ -463,7 +466,14 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   weir_evidence *evidence = &r->record[r->method].evidence;
   const double *arm = r->tried_loss, *reference = r->kept_loss;
   const weir_round_form *form = form_of(r);
-  if (r->ahead && !plateau_left(r, seen->step)) { /* on one, all methods look alike */
+  if (r->ahead && !plateau_left(r, seen->step)) {
+    char tried[WEIR_PLAN_TEXT_MAX];
+    weir_plan_format(&r->tried, tried);
+    weir_log(
+        WEIR_LOG_INFO,
+        "the round of %s does not count: the loss has not halved by its end, and on the plateau "
+        "of a beginning all methods look alike",
+        tried);
     abandon(r, seen->step);
     return WEIR_OK;
   }

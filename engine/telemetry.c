@@ -151,7 +151,7 @@ static double exposed(const weir_engine *engine, const weir_link *link) {
 }
 
 /* Seconds that a bucket's exchange takes on the virtual network, with the bytes it really sent, if
- * it begins so long after the step. */
+ * it begins so long after the step has. */
 static double virtual_seconds(const weir_engine *engine, const weir_bucket *bucket,
                               const weir_link *link, double begins_s) {
   const weir_engine_config *config = &engine->config;

@@ -107,6 +107,7 @@ double weir_trace_rate(const weir_trace *trace, double time_s) {
 double weir_trace_seconds(const weir_trace *trace, double scale, double time_s, double bytes) {
   double interval = floor(fmax(0, time_s) / trace->interval_s), at = time_s;
   if (!(bytes > 0)) return 0;
+  if (isinf(bytes)) return bytes;
   for (;; interval++) {
     const double end = (interval + 1) * trace->interval_s;
     const double rate = scale * weir_trace_rate(trace, (interval + 0.5) * trace->interval_s);

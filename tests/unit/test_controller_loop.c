@@ -410,8 +410,8 @@ static int decided_for_latency(const char *path) {
   return lines;
 }
 
-/* Steps of 20 ms and more do not feel 10 us more or less, which 6 messages of a ring make 60 us of;
- * 1 ms they do. */
+/* Steps of 20 ms and more do not feel 10 us more or less, which 12 messages of two rings make 120
+ * us of; 1 ms they do. */
 Test(loop, a_latency_that_no_step_feels_is_no_reason_to_decide) {
   char path[] = "/tmp/weir-journal-XXXXXX";
   const int descriptor = mkstemp(path);

@@ -259,6 +259,7 @@ Test(trace, bytes_take_the_rates_that_they_meet) {
   cr_assert_float_eq(weir_trace_seconds(&trace, 2, 0.5, 3000), 0.5, 1e-12);
   cr_assert_eq(weir_trace_seconds(&trace, 2, 0.5, 0), 0);
   cr_assert_eq(weir_trace_seconds(&trace, 2, 0.5, NAN), 0);
+  cr_assert_eq(weir_trace_seconds(&trace, 2, 0.5, INFINITY), INFINITY);
   weir_trace_free(&trace);
 }
 
