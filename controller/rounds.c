@@ -468,14 +468,15 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   const weir_round_form *form = form_of(r);
   if (r->ahead && !plateau_left(r, seen->step)) {
     char tried[WEIR_PLAN_TEXT_MAX];
+    weir_decision decision;
     weir_plan_format(&r->tried, tried);
-    weir_log(
-        WEIR_LOG_INFO,
-        "the round of %s does not count: the loss has not halved by its end, and on the plateau "
-        "of a beginning all methods look alike",
-        tried);
+    (void)snprintf(r->what, sizeof r->what,
+                   "the round of %s does not count: the loss has not halved by its end, and on the "
+                   "plateau of a beginning all methods look alike",
+                   tried);
+    r->judged = WEIR_METHODS;
     abandon(r, seen->step);
-    return WEIR_OK;
+    return weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
   }
   r->phase = WEIR_ROUND_NONE;
   r->slope = slope_now(r);

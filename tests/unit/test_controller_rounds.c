@@ -258,18 +258,22 @@ Test(rounds, a_round_ends_where_another_plan_becomes_faster) {
   weir_controller_free(controller);
 }
 
+static const char *a_journal(char *path) {
+  const int fd = mkstemp(path);
+  cr_assert_geq(fd, 0);
+  (void)close(fd);
+  return path;
+}
+
 /* A trial's steps are not divided into buckets. */
 Test(rounds, buckets_give_way_to_a_trial) {
   char path[] = "/tmp/weir-journal-XXXXXX";
   static char line[1 << 20];
-  const int fd = mkstemp(path);
-  cr_assert_geq(fd, 0);
-  (void)close(fd);
   world w = good;
   w.update_rule = "sgd";
   w.overlaps = true;
   w.compute = 0.4;
-  w.journal = path;
+  w.journal = a_journal(path);
   w = train("measured", w, 1000);
   cr_assert(w.divided);
   cr_assert_gt(w.trial_steps, 0u);
@@ -568,9 +572,12 @@ Test(rounds, under_sgd_a_round_begins_while_the_loss_halves) {
   cr_assert_gt(w.unsafe_steps, 50u, "%d", (int)w.unsafe_steps);
 }
 
-/* Some easy batches on a plateau: a round begins, and tells nothing. */
+/* Some easy batches on a plateau: a round begins, and tells nothing, which is on record. */
 Test(rounds, under_sgd_a_round_that_ends_on_a_plateau_tells_nothing) {
+  char path[] = "/tmp/weir-journal-XXXXXX";
+  static char line[1 << 20];
   world w = good;
+  w.journal = a_journal(path);
   w.update_rule = "sgd";
   w.plateau = 180;
   w.dips = 14;
@@ -579,6 +586,18 @@ Test(rounds, under_sgd_a_round_that_ends_on_a_plateau_tells_nothing) {
   cr_assert_gt(w.trial_steps, 0u);
   cr_assert_eq(w.unsafe_steps, 0u);
   weir_controller_free(controller);
+  FILE *journal = fopen(path, "r");
+  size_t told = 0;
+  cr_assert_not_null(journal);
+  while (fgets(line, sizeof line, journal) != NULL) {
+    if (strstr(line, "does not count: the loss has not halved by its end") == NULL) continue;
+    told++;
+    cr_assert_not_null(strstr(line, "\"trigger\":\"trial\""));
+    cr_assert_null(strstr(line, "\"verdict\""), "nothing has been shown");
+  }
+  (void)fclose(journal);
+  (void)unlink(path);
+  cr_assert_eq(told, 1u, "%zu times", told);
 }
 
 /* A loss that rises, and one that stands still. */
