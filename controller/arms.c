@@ -12,6 +12,7 @@
 enum {
   SAFE,     /* known to keep the loss of a training without evidence */
   SETTLED,  /* ... once it has settled, under rules other than SGD */
+  SGD,      /* ... under SGD alone */
   SEARCHED, /* its ratio is searched for, by a model of progress */
   METHOD    /* has to show that it holds the loss; the first of the methods, the others follow */
 };
@@ -44,13 +45,17 @@ static const struct {
     {"fp16:0.5:ag", SAFE, 0},
     {"fp16:0.5:sra", SAFE, 0},
     {"qsgd:0.25:ag", SETTLED, 0},
-    {"qsgd:0.125:ag", SETTLED, 0},
+    {"qsgd:0.15625:ag", SETTLED, 0},
+    {"qsgd:0.125:ag", SGD, 0},
     {"qsgd:0.25:sra", SETTLED, 0},
-    {"qsgd:0.125:sra", SETTLED, 0},
+    {"qsgd:0.15625:sra", SETTLED, 0},
+    {"qsgd:0.125:sra", SGD, 0},
     {"qsgd:0.25:hier-sra", SETTLED, 0},
-    {"qsgd:0.125:hier-sra", SETTLED, 0},
+    {"qsgd:0.15625:hier-sra", SETTLED, 0},
+    {"qsgd:0.125:hier-sra", SGD, 0},
     {"qsgd:0.25:path=" WEIR_PATH_MACHINE_SUMS, SETTLED, 0},
-    {"qsgd:0.125:path=" WEIR_PATH_MACHINE_SUMS, SETTLED, 0},
+    {"qsgd:0.15625:path=" WEIR_PATH_MACHINE_SUMS, SETTLED, 0},
+    {"qsgd:0.125:path=" WEIR_PATH_MACHINE_SUMS, SGD, 0},
     {"minifloat:0.25:ag", SAFE, 0},
     {"minifloat:0.25:sra", SAFE, 0},
     {"minifloat:0.25:hier-sra", SAFE, 0},
@@ -93,8 +98,10 @@ static void parse_arms(void) {
     const unsigned standing = texts[a].standing;
     if (weir_plan_parse(texts[a].plan, &arm->plan) != WEIR_OK) abort();
     if (standing == SEARCHED) arm->plan.cr = 0.0;
-    arm->safe = standing == SAFE || standing == SETTLED;
-    arm->late = standing == SETTLED;
+    arm->safe = standing <= SGD;
+    arm->settled = standing == SGD       ? WEIR_SETTLED_SGD
+                   : standing == SETTLED ? WEIR_SETTLED
+                                         : WEIR_UNSETTLED;
     arm->method = standing >= METHOD ? standing - METHOD : WEIR_METHODS;
     arm->debt = texts[a].debt;
     arm->machines = arm->plan.inside != 0 || arm->plan.scheme == WEIR_SCHEME_HITOPK ||

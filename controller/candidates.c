@@ -77,7 +77,7 @@ bool weir_arm_counts(const weir_decision_input *in, size_t a) {
   if (!weir_arm_runs(in, a)) return false;
   if (in->risk == WEIR_RISK_BOLD) return a < WEIR_BOLD_ARMS;
   if (weir_plan_sparse(&arm->plan) && !weir_sparse_known(in)) return false;
-  return (arm->safe && (in->settled != 0 || !arm->late)) ||
+  return (arm->safe && arm->settled <= in->settled) ||
          (in->risk == WEIR_RISK_MEASURED && arm->method < WEIR_METHODS &&
           in->shown[arm->method] > 0.0);
 }

@@ -52,16 +52,23 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 
 /* Arms: everything of a plan but, where it is free, its ratio.  Their order is the order of
  * overhead[] below. */
-#define WEIR_ARMS 60
+#define WEIR_ARMS 64
 #define WEIR_BOLD_ARMS 14 /* the first ones: risk bold chooses among them alone */
 #define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
 /* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
  * Arms of one method share what is known of it. */
 #define WEIR_METHODS 11
+/* How far a training has come.  Noise of few bits makes the second moments of an optimizer such as
+ * Adam larger, and its steps smaller: at its beginning that of 8 bits on grids, later that of 4. */
+typedef enum weir_settled {
+  WEIR_UNSETTLED = 0,
+  WEIR_SETTLED = 1,    /* past its beginning */
+  WEIR_SETTLED_SGD = 2 /* steps are proportional to gradients: their noise makes none smaller */
+} weir_settled;
 typedef struct weir_arm {
   weir_plan plan; /* algorithm any: that of the cheapest row; ratio 0: it is found by search */
   bool safe;      /* known to keep the loss of a training without evidence */
-  bool late;      /* ... once it has settled: 8 and 4 bits on grids */
+  uint32_t settled; /* ... once it has come so far (weir_settled): few bits on grids */
   bool machines;  /* only where ranks share machines */
   double debt;   /* how far it keeps a training behind under SGD, as a share of the loss, as seen on
                      the MLP and the convolutional net (docs/internals/progress.md) */
@@ -72,8 +79,8 @@ const weir_arm *weir_arm_at(size_t a); /* the library's, below WEIR_ARMS */
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan);
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
 size_t weir_arm_of(const weir_plan *plan);
-/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 8 of minifloat, or 8 and 4 of
- * qsgd, all with error feedback? */
+/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 8 of minifloat, 8 and 5 of
+ * qsgd, and under SGD 4, all with error feedback? */
 bool weir_plan_safe(const weir_plan *plan);
 struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */
@@ -119,7 +126,7 @@ typedef struct weir_decision_input {
   uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
   uint64_t told;    /* not 0: NCCL is told to sum by ring or tree (weir_comm_told) */
   uint32_t risk;    /* weir_risk */
-  uint32_t settled; /* not 0: the training is past its beginnings, where few bits can do harm */
+  uint32_t settled; /* weir_settled */
   /* Not 0: residuals hold what a method has not sent, of elements that gradients may not touch any
    * more: only a plan that sends every element brings it back. */
   uint32_t withheld;

@@ -135,7 +135,7 @@ Test(controller_fuse, two_machines_gather_once_where_sums_would_go_twice) {
   weir_plan path = {0};
   in.workers = 8;
   in.hosts = 2;
-  in.settled = 1;
+  in.settled = WEIR_SETTLED;
   const weir_fused fused = fuse(&in, "qsgd:0.125:hier-sra");
   cr_assert_gt(paths_in(fused.count, &path), 0u);
   char text[WEIR_COLLECTIVE_TEXT_MAX];
@@ -157,7 +157,7 @@ Test(controller_fuse, no_path_compresses_more_often_than_the_plan) {
         weir_decision_input in = world(latency, 1e7, 0.2);
         in.workers = 8;
         in.hosts = (uint64_t)(machines == 3 ? 8 : machines);
-        in.settled = 1;
+        in.settled = WEIR_SETTLED;
         const weir_fused fused = fuse(&in, plans[p]);
         const size_t most = p == 0 || p == 3 ? 1 : 2;
         for (size_t k = 0; k < fused.count; k++) {
@@ -181,7 +181,7 @@ Test(controller_fuse, no_paths_for_selections_nor_on_devices) {
   weir_plan path;
   in.workers = 8;
   in.hosts = 2;
-  in.settled = 1;
+  in.settled = WEIR_SETTLED;
   cr_assert_eq(paths_in(fuse(&in, "topk:0.01:ag:auto-bf16").count, &path), 0u);
   cr_assert_eq(paths_in(fuse(&in, "bf16:1:dense-ring").count, &path), 0u);
   in.devices = 1;

@@ -196,13 +196,14 @@ Test(loop, four_phases_each_answered_within_two_steps_and_near_the_best) {
   weir_controller_free(controller);
 }
 
-/* A step's seconds under every plan that keeps the loss without evidence, in the true world. */
+/* A step's seconds under every plan that keeps the loss without evidence, whatever the optimizer
+ * does, in the true world. */
 static double fastest_safe(const world *w) {
   static const char *const plans[] = {
       "none:1:dense-ring", "none:1:dense-tree", "none:1:dense-halving", "none:1:dense-double-tree",
       "bf16:1:dense-ring", "bf16:1:dense-tree", "bf16:1:dense-halving", "bf16:1:dense-double-tree",
       "fp16:0.5:ag",       "fp16:0.5:sra",      "qsgd:0.25:ag",         "qsgd:0.25:sra",
-      "qsgd:0.125:ag",     "qsgd:0.125:sra"};
+      "qsgd:0.15625:ag",   "qsgd:0.15625:sra"};
   double least = INFINITY;
   for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
     weir_plan plan;
@@ -219,7 +220,7 @@ Test(loop, by_default_only_plans_that_keep_the_loss_run_and_the_fastest_of_them)
   weir_controller *controller = create_by(&config);
   world w = start("weir");
   w.silent = true;
-  for (int i = 0; i < 500; i++) { /* in which 4 bits are not taken */
+  for (int i = 0; i < 500; i++) { /* in which 5 bits are not taken */
     w.bandwidth = 1e7;
     step(controller, &w);
     cr_assert(weir_plan_safe(&w.plan) && w.plan.cr >= 0.25);
