@@ -66,10 +66,10 @@ typedef enum weir_settled {
   WEIR_SETTLED_SGD = 2 /* steps are proportional to gradients: their noise makes none smaller */
 } weir_settled;
 typedef struct weir_arm {
-  weir_plan plan; /* algorithm any: that of the cheapest row; ratio 0: it is found by search */
-  bool safe;      /* known to keep the loss of a training without evidence */
+  weir_plan plan;   /* algorithm any: that of the cheapest row; ratio 0: it is found by search */
+  bool safe;        /* known to keep the loss of a training without evidence */
   uint32_t settled; /* ... once it has come so far (weir_settled): few bits on grids */
-  bool machines;  /* only where ranks share machines */
+  bool machines;    /* only where ranks share machines */
   double debt;   /* how far it keeps a training behind under SGD, as a share of the loss, as seen on
                      the MLP and the convolutional net (docs/internals/progress.md) */
   size_t method; /* of an arm with a ratio of its own that is not safe; else WEIR_METHODS */

@@ -109,7 +109,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   in->devices = loop->devices ? 1 : 0;
   in->told = loop->told ? 1 : 0;
   in->risk = loop->risk;
-  in->settled = !loop->rounds.settled                   ? WEIR_UNSETTLED
+  in->settled = !loop->rounds.settled                ? WEIR_UNSETTLED
                 : loop->rounds.rule == WEIR_RULE_SGD ? WEIR_SETTLED_SGD
                                                      : WEIR_SETTLED;
   in->withheld = loop->rounds.withheld ? 1 : 0;

@@ -171,10 +171,10 @@ Test(decide, every_arm_is_a_candidate_and_the_front_is_not_dominated) {
  * at risk measured while nothing has been shown. */
 static bool keeps_the_loss(const weir_plan *plan, uint32_t settled) {
   const bool dense = plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16;
-  const bool qsgd = plan->codec == WEIR_CODEC_QSGD &&
-                    (settled == WEIR_UNSETTLED     ? false
-                     : settled == WEIR_SETTLED_SGD ? plan->cr >= 0.125
-                                                   : plan->cr >= 0.15625);
+  const bool qsgd =
+      plan->codec == WEIR_CODEC_QSGD && (settled == WEIR_UNSETTLED     ? false
+                                         : settled == WEIR_SETTLED_SGD ? plan->cr >= 0.125
+                                                                       : plan->cr >= 0.15625);
   const bool floats = plan->codec == WEIR_CODEC_MINIFLOAT && plan->cr == 0.25;
   return dense || plan->codec == WEIR_CODEC_FP16 || qsgd || floats;
 }
@@ -196,7 +196,8 @@ Test(decide, only_what_keeps_the_loss_is_chosen_unless_the_user_is_bold) {
       cr_assert_float_eq(d.candidate[i].progress_per_s * weir_step_seconds(&in, &d.candidate[i]), 1,
                          1e-12);
     }
-    for (size_t i = 0; i < d.front_size; i++) cr_assert(keeps_the_loss(&d.front[i].plan, in.settled));
+    for (size_t i = 0; i < d.front_size; i++)
+      cr_assert(keeps_the_loss(&d.front[i].plan, in.settled));
     cr_assert_gt(d.front_size, 0u);
     cr_assert(keeps_the_loss(&d.choice.plan, in.settled));
   }
