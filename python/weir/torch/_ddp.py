@@ -251,7 +251,7 @@ class Attached:
         """Once, on rank 0, why there are no trials, where there might have been some."""
         if why_not and not self._said and self._leads:
             logger.warning(
-                "no trials, as %s: policy weir keeps to 16, 8 and 4 bits (trials='off' silences "
+                "no trials, as %s: policy weir keeps to plans of risk safe (trials='off' silences "
                 "this)",
                 why_not,
             )
