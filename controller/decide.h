@@ -58,8 +58,9 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 /* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
  * Arms of one method share what is known of it. */
 #define WEIR_METHODS 11
-/* How far a training has come.  Noise of few bits makes the second moments of an optimizer such as
- * Adam larger, and its steps smaller: at its beginning that of 8 bits on grids, later that of 4. */
+/* How far a training has come.  What few bits lose is noise, which makes the second moments of an
+ * optimizer such as Adam larger, and its steps smaller.  At the beginning 8 bits on a grid do harm
+ * by it, later 4 (docs/internals/progress.md). */
 typedef enum weir_settled {
   WEIR_UNSETTLED = 0,
   WEIR_SETTLED = 1,    /* past its beginning */

@@ -171,10 +171,9 @@ Test(decide, every_arm_is_a_candidate_and_the_front_is_not_dominated) {
  * at risk measured while nothing has been shown. */
 static bool keeps_the_loss(const weir_plan *plan, uint32_t settled) {
   const bool dense = plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16;
-  const bool qsgd =
-      plan->codec == WEIR_CODEC_QSGD && (settled == WEIR_UNSETTLED     ? false
-                                         : settled == WEIR_SETTLED_SGD ? plan->cr >= 0.125
-                                                                       : plan->cr >= 0.15625);
+  const bool grid =
+      plan->cr == 0.25 || plan->cr == 0.15625 || (plan->cr == 0.125 && settled == WEIR_SETTLED_SGD);
+  const bool qsgd = plan->codec == WEIR_CODEC_QSGD && settled != WEIR_UNSETTLED && grid;
   const bool floats = plan->codec == WEIR_CODEC_MINIFLOAT && plan->cr == 0.25;
   return dense || plan->codec == WEIR_CODEC_FP16 || qsgd || floats;
 }

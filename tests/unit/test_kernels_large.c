@@ -71,7 +71,7 @@ static void expected(size_t k, uint32_t *index) {
 /* k of N: topk and its kin find the largest k wherever they lie; randomk's draws reach beyond 2^31.
  * k is below the number of elements that are not zero, so that none is a matter of taste. */
 Test(kernels_large, selections_reach_beyond_2_to_the_31) {
-  /* lwtopk and dgc search as topk does, and dgc makes candidates of all zeros: 8 GB of them. */
+  /* lwtopk and dgc search as topk does.  dgc would list every zero as a candidate, in 8 GB. */
   static const uint32_t codecs[] = {WEIR_CODEC_TOPK, WEIR_CODEC_MSTOPK, WEIR_CODEC_SIDCO};
   const size_t offset[3] = {0, 0, N};
   const weir_layout layout = {2, offset};
