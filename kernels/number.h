@@ -232,4 +232,26 @@ WEIR_NUMBER float weir_minifloat_value(uint32_t code, float scale, unsigned mant
   return weir_float_of(weir_bits_of(value) | sign);
 }
 
+/* --- companded (kernels/companded.c) --------------------------------------------------------- */
+
+#define WEIR_COMPANDED_BUCKET 128U
+#define WEIR_COMPANDED_LEAST 3U
+#define WEIR_COMPANDED_MOST 8U
+
+/* Of two neighbours j^2 and (j + 1)^2 the middle is (j + 1/2)^2 + 1/4. */
+WEIR_NUMBER uint8_t weir_companded_code(float x, float inverse, int32_t top) {
+  const float most = (float)(top * top);
+  float t = weir_float_of(weir_magnitude(x)) * inverse;
+  t = t < most ? t : most;
+  t = t > 0.25F ? t - 0.25F : 0.0F;
+  const int32_t j = (int32_t)(sqrtf(t) + 0.5F);
+  return (uint8_t)(weir_bits_of(x) >> 31 ? top - j : top + j);
+}
+
+/* Codes beyond the grid, which no message of ours has, are its end. */
+WEIR_NUMBER float weir_companded_value(int32_t code, float scale, int32_t top) {
+  const int32_t j = (code < 2 * top ? code : 2 * top) - top;
+  return (float)(j * (j < 0 ? -j : j)) * scale;
+}
+
 #endif

@@ -62,7 +62,9 @@ typedef enum weir_codec_id {
   WEIR_CODEC_NONZERO_BF16 = 20, /* "nonzero-bf16": the same in bfloat16, cr 0.5 */
   /* An encoder whose errors are in proportion to the elements. */
   WEIR_CODEC_MINIFLOAT = 21, /* "minifloat": floats of 4 bits of exponent; cr b/32, b = 5..8 */
-  WEIR_CODEC_COUNT = 22
+  /* An encoder whose values lie closer the closer they are to zero. */
+  WEIR_CODEC_COMPANDED = 22, /* "companded": buckets on a grid of squares; cr b/32, b = 3..8 */
+  WEIR_CODEC_COUNT = 23
 } weir_codec_id;
 
 /* The largest rank of powersgd. */

@@ -136,6 +136,11 @@ typedef struct weir_cpu_ops {
   void (*read_minifloats)(const uint8_t *code, size_t n, float scale, unsigned mantissa, float *to);
   void (*read_minifloats_add)(const uint8_t *code, size_t n, float scale, unsigned mantissa,
                               float *to);
+  /* Codes of companded (kernels/companded.c), 0..2 top, of elements that are at most top^2 in
+   * magnitude times `inverse`.  And values back, in units of scale. */
+  void (*round_to_squares)(const float *x, size_t n, float inverse, int32_t top, uint8_t *code);
+  void (*read_squares)(const uint8_t *code, size_t n, float scale, int32_t top, float *to);
+  void (*read_squares_add)(const uint8_t *code, size_t n, float scale, int32_t top, float *to);
   void (*signs)(const float *x, size_t n, uint8_t *code);
   /* max(x, 0) and min(x, 0); none of the three may overlap. */
   void (*halves)(const float *x, size_t n, float *restrict plus, float *restrict minus);

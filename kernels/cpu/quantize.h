@@ -87,6 +87,21 @@ TARGET static void read_minifloats_add(const uint8_t *code, size_t n, float scal
   for (size_t i = 0; i < n; i++) to[i] += weir_minifloat_value(code[i], scale, mantissa);
 }
 
+TARGET static void round_to_squares(const float *x, size_t n, float inverse, int32_t top,
+                                    uint8_t *code) {
+  for (size_t i = 0; i < n; i++) code[i] = weir_companded_code(x[i], inverse, top);
+}
+
+TARGET static void read_squares(const uint8_t *code, size_t n, float scale, int32_t top,
+                                float *to) {
+  for (size_t i = 0; i < n; i++) to[i] = weir_companded_value(code[i], scale, top);
+}
+
+TARGET static void read_squares_add(const uint8_t *code, size_t n, float scale, int32_t top,
+                                    float *to) {
+  for (size_t i = 0; i < n; i++) to[i] += weir_companded_value(code[i], scale, top);
+}
+
 /* 1 for a negative element (by its sign bit), else 0. */
 TARGET static void signs(const float *x, size_t n, uint8_t *code) {
   for (size_t i = 0; i < n; i++) {
@@ -219,6 +234,8 @@ TARGET static bool fp16_finite(const uint8_t *x, size_t n) {
   .signs = signs, .halves = halves, .ternary_sums = ternary_sums,                 \
   .spread_of_draws = spread_of_draws, .choose = choose, .choose_add = choose_add, \
   .fp16_finite = fp16_finite, .draw_minifloats = draw_minifloats,                 \
-  .read_minifloats = read_minifloats, .read_minifloats_add = read_minifloats_add
+  .read_minifloats = read_minifloats, .read_minifloats_add = read_minifloats_add, \
+  .round_to_squares = round_to_squares, .read_squares = read_squares,             \
+  .read_squares_add = read_squares_add
 
 #endif
