@@ -42,7 +42,16 @@ def minifloat(e, bits):
     return (drawn * x.sign() * most).flatten()[: e.numel()]
 
 
-CODECS = {"bf16": bf16, "qsgd": qsgd, "minifloat": minifloat}
+def companded(e, bits):
+    """kernels/companded.c: the nearest of squares, of which the bucket's largest is the last."""
+    x = buckets(e)
+    top = 2 ** (bits - 1) - 1
+    unit = x.abs().max(1, True)[0].clamp(min=1e-30) / top**2
+    root = ((x / unit).abs() - 0.25).clamp(min=0).sqrt().add(0.5).floor().clamp(max=top)
+    return (root**2 * x.sign() * unit).flatten()[: e.numel()]
+
+
+CODECS = {"bf16": bf16, "qsgd": qsgd, "minifloat": minifloat, "companded": companded}
 
 
 def stages_of(plan):
@@ -113,7 +122,7 @@ def main(argv):
         seeds = [int(s) for s in o.seeds.split(",")]
     except (KeyError, ValueError, IndexError):
         p.error(
-            "a plan is CODEC:BITS with codec bf16, qsgd or minifloat, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers"
+            "a plan is CODEC:BITS with codec bf16, qsgd, minifloat or companded, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers"
         )
     torch.set_num_threads(1)
     print(

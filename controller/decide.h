@@ -52,15 +52,15 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 
 /* Arms: everything of a plan but, where it is free, its ratio.  Their order is the order of
  * overhead[] below. */
-#define WEIR_ARMS 64
+#define WEIR_ARMS 56
 #define WEIR_BOLD_ARMS 14 /* the first ones: risk bold chooses among them alone */
 #define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
 /* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
  * Arms of one method share what is known of it. */
 #define WEIR_METHODS 11
 /* How far a training has come.  What few bits lose is noise, which makes the second moments of an
- * optimizer such as Adam larger, and its steps smaller.  At the beginning 8 bits on a grid do harm
- * by it, later 4 (docs/internals/progress.md). */
+ * optimizer such as Adam larger, and its steps smaller.  At the beginning 4 bits do harm by it,
+ * later 3 (docs/internals/progress.md). */
 typedef enum weir_settled {
   WEIR_UNSETTLED = 0,
   WEIR_SETTLED = 1,    /* past its beginning */
@@ -69,7 +69,7 @@ typedef enum weir_settled {
 typedef struct weir_arm {
   weir_plan plan;   /* algorithm any: that of the cheapest row; ratio 0: it is found by search */
   bool safe;        /* known to keep the loss of a training without evidence */
-  uint32_t settled; /* ... once it has come so far (weir_settled): few bits on grids */
+  uint32_t settled; /* ... once it has come so far (weir_settled): few bits */
   bool machines;    /* only where ranks share machines */
   double debt;   /* how far it keeps a training behind under SGD, as a share of the loss, as seen on
                      the MLP and the convolutional net (docs/internals/progress.md) */
@@ -80,8 +80,8 @@ const weir_arm *weir_arm_at(size_t a); /* the library's, below WEIR_ARMS */
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan);
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
 size_t weir_arm_of(const weir_plan *plan);
-/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 8 of minifloat, 8 and 5 of
- * qsgd, and under SGD 4, all with error feedback? */
+/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 5 and 4 of companded,
+ * and under SGD 3, all with error feedback? */
 bool weir_plan_safe(const weir_plan *plan);
 struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */

@@ -132,8 +132,8 @@ const weir_policy weir_policy_weir = {
     .id = WEIR_POLICY_WEIR,
     .first = "bf16:1:dense-ring",
     /* Safe, and on a slow network every step counts. */
-    .first_of_several = "minifloat:0.25:sra",
-    .first_by_sgd = "qsgd:0.125:sra",
+    .first_of_several = "companded:0.15625:sra",
+    .first_by_sgd = "companded:0.09375:sra",
     .curve = true,
     .consider = consider,
 };

@@ -35,6 +35,14 @@ def test_every_value_is_one_of_the_two_beside_it(harm: Any) -> None:
         assert (wrong[held] < 1.001 * 2.0 ** (5 - bits) * x.abs()[held]).all()
 
 
+def test_the_nearest_of_squares(harm: Any) -> None:
+    """4 bits, the largest 49: the values are 0, 1, 4, 9, 16, 25, 36 and 49, and 2.5 and 30.5 lie in the middle of two."""
+    e = torch.tensor([49.0, 0.4, 0.6, 2.4, 2.6, -30.4, -30.6, -0.4] + [0.0] * 120)
+    near = torch.tensor([49.0, 0.0, 1.0, 1.0, 4.0, -25.0, -36.0, 0.0] + [0.0] * 120)
+    assert torch.equal(harm.companded(e, 4), near)
+    assert torch.equal(harm.companded(2.0 * e[:8], 4), 2.0 * near[:8])
+
+
 def test_what_is_drawn_is_right_on_average(harm: Any) -> None:
     """10 000 draws of one value between others that set the scale: within five standard errors of a draw."""
     e = torch.tensor([-1.0, 1.0, 0.3] + [0.0] * 125).repeat(10_000)

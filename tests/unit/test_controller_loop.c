@@ -202,8 +202,8 @@ static double fastest_safe(const world *w) {
   static const char *const plans[] = {
       "none:1:dense-ring", "none:1:dense-tree", "none:1:dense-halving", "none:1:dense-double-tree",
       "bf16:1:dense-ring", "bf16:1:dense-tree", "bf16:1:dense-halving", "bf16:1:dense-double-tree",
-      "fp16:0.5:ag",       "fp16:0.5:sra",      "qsgd:0.25:ag",         "qsgd:0.25:sra",
-      "qsgd:0.15625:ag",   "qsgd:0.15625:sra"};
+      "fp16:0.5:ag",       "fp16:0.5:sra",      "companded:0.15625:ag", "companded:0.15625:sra",
+      "companded:0.125:ag", "companded:0.125:sra"};
   double least = INFINITY;
   for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
     weir_plan plan;
@@ -220,10 +220,10 @@ Test(loop, by_default_only_plans_that_keep_the_loss_run_and_the_fastest_of_them)
   weir_controller *controller = create_by(&config);
   world w = start("weir");
   w.silent = true;
-  for (int i = 0; i < 500; i++) { /* in which 5 bits are not taken */
+  for (int i = 0; i < 500; i++) { /* in which 4 bits are not taken */
     w.bandwidth = 1e7;
     step(controller, &w);
-    cr_assert(weir_plan_safe(&w.plan) && w.plan.cr >= 0.25);
+    cr_assert(weir_plan_safe(&w.plan) && w.plan.cr >= 5.0 / 32);
   }
   for (int phase = 0; phase < 4; phase++) {
     w.latency = latency[phase];
@@ -654,17 +654,17 @@ Test(loop, refuses_bad_policies_and_journals) {
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_E_INVALID);
 }
 
-/* A quarter of the bits from the first step on, where nothing speaks against it; under SGD, where 4
- * bits are safe at any time, an eighth. */
+/* 5 bits from the first step on, where nothing speaks against it; under SGD, where they are safe at
+ * any time, 3. */
 Test(loop, begins_with_the_fewest_bits_of_what_is_safe) {
   static const struct {
     weir_beginning with;
     const char *plan;
-  } cases[] = {{{.ranks = 4}, "minifloat:0.25:sra"},
-               {{.ranks = 2, .risk = "safe"}, "minifloat:0.25:sra"},
-               {{.ranks = 2, .update_rule = "adaptive"}, "minifloat:0.25:sra"},
-               {{.ranks = 4, .update_rule = "sgd"}, "qsgd:0.125:sra"},
-               {{.ranks = 2, .risk = "safe", .update_rule = "sgd"}, "qsgd:0.125:sra"},
+  } cases[] = {{{.ranks = 4}, "companded:0.15625:sra"},
+               {{.ranks = 2, .risk = "safe"}, "companded:0.15625:sra"},
+               {{.ranks = 2, .update_rule = "adaptive"}, "companded:0.15625:sra"},
+               {{.ranks = 4, .update_rule = "sgd"}, "companded:0.09375:sra"},
+               {{.ranks = 2, .risk = "safe", .update_rule = "sgd"}, "companded:0.09375:sra"},
                {{.ranks = 1}, "bf16:1:dense-ring"},
                {{.ranks = 1, .update_rule = "sgd"}, "bf16:1:dense-ring"},
                {{.ranks = 4, .risk = "bold", .update_rule = "sgd"}, "bf16:1:dense-ring"},
@@ -762,7 +762,7 @@ Test(loop, devices_time_what_hosts_do) {
     config.price_user = &p;
     weir_controller_free(create_by(&config));
     cr_assert_eq(p.calls, 1);
-    cr_assert_eq(p.plans, 5); /* none, bf16, fp16, qsgd, minifloat */
+    cr_assert_eq(p.plans, 4); /* none, bf16, fp16, companded */
   }
 }
 

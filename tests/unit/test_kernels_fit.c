@@ -316,5 +316,5 @@ static void starts_measured(uint32_t risk, const char *names) {
 
 Test(kernels_fit, a_controller_starts_from_measured_codecs) {
   starts_measured(WEIR_RISK_BOLD, " none bf16 topk star ");
-  starts_measured(WEIR_RISK_SAFE, " none bf16 fp16 qsgd minifloat ");
+  starts_measured(WEIR_RISK_SAFE, " none bf16 fp16 companded ");
 }
