@@ -141,10 +141,8 @@ static bool leaves_plateau(const weir_rounds *r) {
   return r->rule == WEIR_RULE_SGD && halved_in(r, halves_over);
 }
 
-/* Rounding to 8 or 5 bits on grids does so under Adam, too, now and then
- * (docs/reference/performance.md, "What a policy does to a training"): a grid's draws are noise to
- * elements that are far smaller than the others of their bucket, and Adam makes as much of it as of
- * gradients. */
+/* So may, under Adam, few bits: what is far smaller than the rest of its bucket is noise then, of
+ * which Adam makes as much as of gradients (docs/internals/progress.md). */
 static bool has_settled(const weir_rounds *r, uint64_t step) {
   return r->rule == WEIR_RULE_SGD || plateau_left(r, step);
 }

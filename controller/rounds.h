@@ -47,7 +47,7 @@ typedef struct weir_rounds {
   weir_course course;    /* of all of these */
   double begun;          /* mean of the first ones */
   uint64_t told, silent; /* steps whose loss was reported, and steps without */
-  bool settled;          /* few bits on grids may be chosen */
+  bool settled;          /* few bits may be chosen */
   bool withheld; /* a method held back what no plan has sent since that sends every element */
   double elapsed_s, spent_s;
   unsigned in_vain; /* rounds whose first losses differed */

@@ -186,7 +186,7 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
  * - encoders: ag and compressed-*, no wire format; cr is exactly bits an element / 32; qsgd, and it
  *   alone, in buckets of 64 to 8192 elements, a power of two
  * - low rank: dense-*, with auto-bf16 in half the bytes, native* in fp32, and dense-sra, whose
- *   sums travel as messages of minifloat's 8 bits; cr is rank / 64, rank 1..64
+ *   sums travel as messages of companded's 5 bits; cr is rank / 64, rank 1..64
  * - path=: without c none, with it encoders, and selections that do not tell tensors apart
  *
  * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more

@@ -248,13 +248,16 @@ static void mean_is_held(const char *plan, double most_lost) {
             sqrt(away), sqrt(all));
 }
 
-/* bf16 errs by up to 2^-9 a hop.  minifloat errs by 6 % of a value's size at the most (its mean
- * square is 1/288), of what two ranks send and of their sum, which are of like size: 8 % of Q, and
- * nearly as much in where P's columns lie. */
+/* bf16 errs by up to 2^-9 a hop.  5 bits of companded have steps of 2 sqrt(x m) / 15 beside an x
+ * where m is the largest, and err by 1/12 of their square on average: of normal values, whose mean
+ * magnitude is 0.8 of their deviation and whose largest of 128 is 2.7 of it, by 6 % (2.7 0.8 / 675
+ * = 0.0032), in what ranks send and in their sum, which are of like size: 8 % of Q, and nearly as
+ * much in where P's columns lie.  Columns share buckets, and of one that is a quarter as long as
+ * the longest it is twice the share. */
 Test(lowrank, mean_of_gradients_whose_rank_it_can_hold) {
   mean_is_held("powersgd:3:dense-ring", 0);
   mean_is_held("powersgd:3:dense-ring:auto-bf16", 0.01);
-  mean_is_held("powersgd:3:dense-sra", 0.12);
+  mean_is_held("powersgd:3:dense-sra", 0.2);
 }
 
 Test(lowrank, the_same_bits_on_all_ranks_and_from_run_to_run) {
