@@ -2,14 +2,14 @@
  *
  *   value j |j| max / T^2,   j = -T..T,  T = 2^(b-1) - 1
  *
- * max is the bucket's largest magnitude.  The step beside an element of size x is 2 sqrt(x max) / T:
- * near zero, where most of a gradient lies, it is T / 2 times as fine as that of an even grid, and
- * at most twice as coarse at the ends ("companding": Bennett, "Spectra of quantized signals", Bell
- * System Technical Journal 27, 1948, section on nonuniform quantization; squares: Dettmers, "8-bit
- * approximations for parallelism in deep learning", 2015, as 4-bit optimizers use them).  One scale
- * a bucket suffices where qsgd has two.  What an element leaves is at most half a step, whatever
- * the data, so residuals stay bounded under error feedback, on which this codec depends: it is not
- * unbiased. */
+ * max is the bucket's largest magnitude.  The step beside an element of size x is some
+ * 2 sqrt(x max) / T: at zero, near which most of a gradient lies, it is T times as fine as that of
+ * an even grid from -max to max, and at the ends less than twice as coarse ("companding": Bennett,
+ * "Spectra of quantized signals", Bell System Technical Journal 27, 1948, section on nonuniform
+ * quantization; squares: Dettmers, "8-bit approximations for parallelism in deep learning", 2015,
+ * as 4-bit optimizers use them).  One scale a bucket suffices where qsgd has two.  What an element
+ * leaves is at most half a step, whatever the data, so residuals stay bounded under error feedback,
+ * on which this codec depends: it is not unbiased. */
 #include <math.h>
 
 #include "base/base.h"
