@@ -98,6 +98,7 @@ static void print_prices(weir_cuda *cuda, const float *fresh, float *g, size_t n
                                       "fp16:0.5:ag",
                                       "qsgd:0.125:ag",
                                       "minifloat:0.25:ag",
+                                      "companded:0.125:ag",
                                       "powersgd:4:dense-ring"};
   enum { PLANS = sizeof texts / sizeof *texts };
   weir_plan plans[PLANS];

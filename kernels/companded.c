@@ -2,14 +2,14 @@
  *
  *   value j |j| max / T^2,   j = -T..T,  T = 2^(b-1) - 1
  *
- * max is the bucket's largest magnitude.  The step beside an element of size x is 2 sqrt(x max) / T:
- * near zero, where most of a gradient lies, it is T / 2 times as fine as that of an even grid, and
- * at most twice as coarse at the ends ("companding": Bennett, "Spectra of quantized signals", Bell
- * System Technical Journal 27, 1948, section on nonuniform quantization; squares: Dettmers, "8-bit
- * approximations for parallelism in deep learning", 2015, as 4-bit optimizers use them).  One scale
- * a bucket suffices where qsgd has two.  What an element leaves is at most half a step, whatever
- * the data, so residuals stay bounded under error feedback, on which this codec depends: it is not
- * unbiased. */
+ * max is the bucket's largest magnitude.  The step beside an element of size x is some
+ * 2 sqrt(x max) / T: at zero, near which most of a gradient lies, it is T times as fine as that of
+ * an even grid from -max to max, and at the ends less than twice as coarse ("companding": Bennett,
+ * "Spectra of quantized signals", Bell System Technical Journal 27, 1948, section on nonuniform
+ * quantization; squares: Dettmers, "8-bit approximations for parallelism in deep learning", 2015,
+ * as 4-bit optimizers use them).  One scale a bucket suffices where qsgd has two.  What an element
+ * leaves is at most half a step, whatever the data, so residuals stay bounded under error feedback,
+ * on which this codec depends: it is not unbiased. */
 #include <math.h>
 
 #include "base/base.h"
@@ -17,19 +17,16 @@
 
 #define BUCKET WEIR_COMPANDED_BUCKET
 
-static int32_t top_of(unsigned bits) { return (INT32_C(1) << (bits - 1)) - 1; }
-
 static void encode_bucket(const weir_unit_format *format, const float *x, size_t count,
                           uint32_t key, float *scale, uint8_t *codes) {
   (void)key;
   const unsigned bits = format->head.bits;
-  const int32_t top = top_of(bits);
+  const int32_t top = weir_companded_top(bits);
   float low, high;
   weir_cpu()->range(x, count, &low, &high);
-  const float most = weir_minifloat_scale(low, high);
-  const float squares = (float)(top * top);
-  *scale = most / squares;
-  const float inverse = most > 0.0F ? squares / most : 0.0F;
+  const float most = weir_companded_most(low, high, top);
+  *scale = weir_companded_scale(most, top);
+  const float inverse = weir_companded_inverse(most, top);
   uint8_t code[WEIR_PIECE];
   for (size_t done = 0; done < count; done += WEIR_PIECE) {
     const size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
@@ -39,16 +36,16 @@ static void encode_bucket(const weir_unit_format *format, const float *x, size_t
 }
 
 static double reach(const weir_encoded *head, const float *scale) {
-  const double top = top_of(head->bits);
+  const double top = weir_companded_top(head->bits);
   return *scale >= 0.0F ? (double)*scale * top * top : (double)INFINITY;
 }
 
 static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
                          size_t count, float *to, bool add) {
   if (add)
-    weir_cpu()->read_squares_add(code, count, *scale, top_of(head->bits), to);
+    weir_cpu()->read_squares_add(code, count, *scale, weir_companded_top(head->bits), to);
   else
-    weir_cpu()->read_squares(code, count, *scale, top_of(head->bits), to);
+    weir_cpu()->read_squares(code, count, *scale, weir_companded_top(head->bits), to);
 }
 
 static weir_unit_format format_of(unsigned bits) {
@@ -103,6 +100,7 @@ const weir_codec weir_codec_companded = {
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST},
+    .device = true,
     .kept = weir_none_kept,
     .bound = bound,
     .encode = encode,

@@ -238,6 +238,23 @@ WEIR_NUMBER float weir_minifloat_value(uint32_t code, float scale, unsigned mant
 #define WEIR_COMPANDED_LEAST 3U
 #define WEIR_COMPANDED_MOST 8U
 
+WEIR_NUMBER int32_t weir_companded_top(unsigned bits) { return (INT32_C(1) << (bits - 1)) - 1; }
+
+/* A bucket's largest magnitude; 0 where its scale would be denormal: that would not say what the
+ * largest was, and with 7 bits or more the inverse could be infinite, which makes of 0 NaN. */
+WEIR_NUMBER float weir_companded_most(float low, float high, int32_t top) {
+  const float most = weir_minifloat_scale(low, high);
+  return most >= FLT_MIN * (float)(top * top) ? most : 0.0F;
+}
+
+WEIR_NUMBER float weir_companded_scale(float most, int32_t top) {
+  return most / (float)(top * top);
+}
+
+WEIR_NUMBER float weir_companded_inverse(float most, int32_t top) {
+  return most > 0.0F ? (float)(top * top) / most : 0.0F;
+}
+
 /* Of two neighbours j^2 and (j + 1)^2 the middle is (j + 1/2)^2 + 1/4. */
 WEIR_NUMBER uint8_t weir_companded_code(float x, float inverse, int32_t top) {
   const float most = (float)(top * top);

@@ -52,6 +52,7 @@ static const weir_cuda_codec codecs[] = {
     {WEIR_CODEC_QSGD_L2, NULL, 0, qsgd_encode<true, false>, qsgd_decode<true, false>},
     {WEIR_CODEC_QSGD_L2_NEAREST, NULL, 0, qsgd_encode<true, true>, qsgd_decode<true, true>},
     {WEIR_CODEC_MINIFLOAT, NULL, 0, weir_cuda_minifloat_encode, weir_cuda_minifloat_decode},
+    {WEIR_CODEC_COMPANDED, NULL, 0, weir_cuda_companded_encode, weir_cuda_companded_decode},
 };
 
 /* The codec's row if it has what is asked for. */

@@ -117,9 +117,9 @@ struct weir_cuda_codec {
 weir_pick_fn weir_cuda_pick_topk, weir_cuda_pick_mstopk, weir_cuda_pick_sidco, weir_cuda_pick_dgc,
     weir_cuda_pick_randomk;
 weir_cuda_encode_fn weir_cuda_fp16_encode, weir_cuda_terngrad_encode, weir_cuda_onebit_encode,
-    weir_cuda_efsignsgd_encode, weir_cuda_minifloat_encode;
+    weir_cuda_efsignsgd_encode, weir_cuda_minifloat_encode, weir_cuda_companded_encode;
 weir_cuda_decode_fn weir_cuda_fp16_decode, weir_cuda_terngrad_decode, weir_cuda_onebit_decode,
-    weir_cuda_efsignsgd_decode, weir_cuda_minifloat_decode;
+    weir_cuda_efsignsgd_decode, weir_cuda_minifloat_decode, weir_cuda_companded_decode;
 
 /* qsgd's, with all its options. */
 weir_status weir_cuda_qsgd_feed(weir_cuda *cuda, const weir_feed &feed, size_t n,

@@ -178,7 +178,8 @@ static const char *const group_arms[] = {
     "powersgd:1:dense-hier-tree:auto-bf16", "powersgd:3:dense-sra",
     /* Again encoders. */
     "nonzero:0.125:ag", "nonzero:0.25:ag", "nonzero-bf16:0.5:ag", "minifloat:0.25:ag",
-    "minifloat:0.15625:sra", "minifloat:0.1875:hier-sra"};
+    "minifloat:0.15625:sra", "minifloat:0.1875:hier-sra", "companded:0.125:ag",
+    "companded:0.09375:sra", "companded:0.125:hier-sra"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {

@@ -9,7 +9,8 @@
 static const char *const encoders[] = {
     "fp16:0.5",           "qsgd:0.25",         "qsgd:0.125",           "qsgd:0.0625",
     "qsgd-nearest:0.125", "qsgd-l2:0.125",     "qsgd-l2-nearest:0.25", "terngrad:0.0625",
-    "onebit:0.03125",     "efsignsgd:0.03125", "minifloat:0.25",       "minifloat:0.15625"};
+    "onebit:0.03125",     "efsignsgd:0.03125", "minifloat:0.25",       "minifloat:0.15625",
+    "companded:0.125",    "companded:0.09375"};
 static const char *const rows[] = {"sra", "compressed-ring", "compressed-tree", "hier-sra"};
 #define ENCODERS (sizeof encoders / sizeof *encoders)
 #define ROWS (sizeof rows / sizeof *rows)
@@ -30,6 +31,7 @@ static const char *const inside_arms[] = {"topk:0.1:hitopk",
                                           "qsgd:0.125:path=c.a2a.d.c.g.d.b.ag",
                                           "onebit:0.03125:path=r.c.g.d.c.b.d.c.b.d",
                                           "minifloat:0.25:path=rs.c.ag.d.ag",
+                                          "companded:0.125:path=rs.c.ag.d.ag",
                                           "none:1:path=r.ar.b"};
 #define INSIDE_ARMS (sizeof inside_arms / sizeof *inside_arms)
 
@@ -96,9 +98,9 @@ Test(device, sums_of_messages_have_the_bits_of_the_host_with_momentum) { try_enc
  * becomes Inf. */
 Test(device, large_sums_have_the_bits_of_the_host) {
   static const char *const plans[] = {
-      "qsgd:0.125:sra",    "qsgd:0.125:compressed-ring", "qsgd-l2:0.25:compressed-tree",
-      "topk:0.01:hitopk",  "fp16:0.5:compressed-tree",   "onebit:0.03125:sra",
-      "minifloat:0.25:sra"};
+      "qsgd:0.125:sra",     "qsgd:0.125:compressed-ring", "qsgd-l2:0.25:compressed-tree",
+      "topk:0.01:hitopk",   "fp16:0.5:compressed-tree",   "onebit:0.03125:sra",
+      "minifloat:0.25:sra", "companded:0.125:sra"};
   static course c;
   c.device = test_device_open();
   c.huge = true;
@@ -302,6 +304,7 @@ Test(device, steps_wait_once_a_group_and_allocate_nothing) {
                {"fp16:0.5:sra", 5, 13},        {"qsgd:0.125:compressed-tree", 3, 7},
                {"onebit:0.03125:sra", 2, 4},   {"qsgd:0.125:path=c.ag.d", 2, 4},
                {"minifloat:0.25:ag", 2, 4},    {"minifloat:0.25:sra", 4, 10},
+               {"companded:0.125:ag", 2, 4},   {"companded:0.125:sra", 4, 10},
                {"topk:0.1:hitopk", 3, 7},      {"powersgd:2:dense-ring", 3, 7},
                {"powersgd:2:dense-sra", 3, 7}, {"powersgd:2:dense-tree:auto-bf16", 3, 7}};
   c.device = test_device_open();
@@ -357,7 +360,8 @@ Test(device, a_harmed_message_changes_nothing) {
                                       "fp16:0.5:compressed-ring",
                                       "qsgd:0.125:compressed-tree",
                                       "onebit:0.03125:sra",
-                                      "minifloat:0.25:sra"};
+                                      "minifloat:0.25:sra",
+                                      "companded:0.125:sra"};
   for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
     for (int buckets = 0; buckets < 2; buckets++) harm_one_of(plans[p], buckets, NULL);
   harm_one_of("topk:0.1:hitopk", 0, "aabb");

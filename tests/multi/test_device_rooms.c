@@ -52,7 +52,7 @@ Test(device_rooms, every_gathered_arm_has_the_bits_of_the_host) {
     }
     tried++;
   }
-  cr_assert_eq(tried, 22);
+  cr_assert_eq(tried, 24);
 }
 
 static const char *const sums[] = {"qsgd:0.125:sra",
@@ -69,7 +69,10 @@ static const char *const sums[] = {"qsgd:0.125:sra",
                                    "qsgd-nearest:0.0625:compressed-tree:bucket=1024",
                                    "minifloat:0.25:sra",
                                    "minifloat:0.1875:compressed-ring",
-                                   "minifloat:0.15625:compressed-tree"};
+                                   "minifloat:0.15625:compressed-tree",
+                                   "companded:0.125:sra",
+                                   "companded:0.09375:compressed-ring",
+                                   "companded:0.25:compressed-tree"};
 #define SUMS (sizeof sums / sizeof *sums)
 
 /* Shares of a few elements, or of none, and of several messages. */
@@ -350,8 +353,9 @@ Test(device_rooms, rooms_take_what_memory_counts) {
 
 Test(device_rooms, every_kind_of_message_is_counted) {
   static const char *const plans[] = {
-      "topk:0.5:ag:auto-bf16", "qsgd:0.125:ag",     "fp16:0.5:ag",       "qsgd:0.125:sra",
-      "fp16:0.5:sra",          "bf16:1:dense-ring", "minifloat:0.25:ag", "minifloat:0.25:sra"};
+      "topk:0.5:ag:auto-bf16", "qsgd:0.125:ag",      "fp16:0.5:ag",       "qsgd:0.125:sra",
+      "fp16:0.5:sra",          "bf16:1:dense-ring",  "minifloat:0.25:ag", "minifloat:0.25:sra",
+      "companded:0.125:ag",    "companded:0.125:sra"};
   static course c;
   uint64_t bytes[STEPS_MAX];
   c.device = test_device_open();
@@ -554,14 +558,15 @@ static void harm_a_room(const char *text, int ranks, size_t byte, uint64_t lengt
 /* All ranks find it, whose room it is too; the residual is what it was. */
 Test(device_rooms, a_harmed_room_changes_nothing) {
   static const char *const plans[] = {
-      "topk:0.1:ag",       "topk:0.1:ag:auto-fp32", "qsgd:0.125:ag",    "fp16:0.5:ag",
-      "onebit:0.03125:ag", "terngrad:0.0625:ag",    "minifloat:0.25:ag"};
+      "topk:0.1:ag",       "topk:0.1:ag:auto-fp32", "qsgd:0.125:ag",     "fp16:0.5:ag",
+      "onebit:0.03125:ag", "terngrad:0.0625:ag",    "minifloat:0.25:ag", "companded:0.125:ag"};
   for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
     for (int ranks = 2; ranks < 4; ranks++) harm_a_room(plans[p], ranks, 0, 0);
   for (int ranks = 2; ranks < 4; ranks++) { /* what rank 1 sends to rank 0 */
     harm_a_room("qsgd:0.125:sra", ranks, 0, 0);
     harm_a_room("fp16:0.5:sra", ranks, 3, 0);
     harm_a_room("minifloat:0.25:sra", ranks, 0, 0);
+    harm_a_room("companded:0.125:sra", ranks, 0, 0);
     harm_a_room("qsgd:0.125:compressed-ring", ranks, 0, 0); /* and around a ring to rank 2 or 0 */
     harm_a_room("fp16:0.5:compressed-ring", ranks, 3, 0);
     harm_a_room("qsgd:0.125:compressed-tree", ranks, 0, 0);
@@ -572,6 +577,7 @@ Test(device_rooms, a_harmed_room_changes_nothing) {
   harm_a_room("topk:0.1:ag", 2, 15, 0);   /* the header's last byte, which is 0 */
   harm_a_room("qsgd:0.125:ag", 2, 19, 0); /* a scale's sign */
   harm_a_room("minifloat:0.25:ag", 2, 19, 0);
+  harm_a_room("companded:0.125:ag", 2, 19, 0);
 }
 
 /* Too long for a room, and too short for a header: whose it is is said. */

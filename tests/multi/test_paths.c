@@ -183,7 +183,8 @@ Test(paths, every_path_conserves) {
                                        "topk:0.02:path=%s:auto-fp32",
                                        "terngrad:0.0625:path=%s",
                                        "qsgd:0.0625:path=%s:bucket=64",
-                                       "minifloat:0.25:path=%s"};
+                                       "minifloat:0.25:path=%s",
+                                       "companded:0.125:path=%s"};
   static const size_t lengths[] = {1000, 333, 129, 5, 1, 0};
   for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
     for (size_t k = 0; k < sizeof codecs / sizeof *codecs; k++)

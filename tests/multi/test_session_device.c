@@ -129,17 +129,13 @@ static void run(worker *w, const char *policy, unsigned where, weir_network_fn n
 }
 
 Test(session_device, trains_as_the_host_does) {
-  static const char *const policies[] = {"fixed:topk:0.1:ag",
-                                         "fixed:lwtopk:0.1:ag:auto-bf16",
-                                         "fixed:bf16:1:dense-ring",
-                                         "fixed:star:0.1:art-tree",
-                                         "fixed:qsgd:0.125:ag",
-                                         "fixed:powersgd:2:dense-ring",
-                                         "fixed:qsgd:0.125:sra",
-                                         "fixed:qsgd:0.125:path=c.ag.d",
-                                         "fixed:minifloat:0.25:sra",
-                                         "fixed:powersgd:2:dense-sra",
-                                         "fixed:powersgd:2:dense-tree:auto-bf16"};
+  static const char *const policies[] = {
+      "fixed:topk:0.1:ag",          "fixed:lwtopk:0.1:ag:auto-bf16",
+      "fixed:bf16:1:dense-ring",    "fixed:star:0.1:art-tree",
+      "fixed:qsgd:0.125:ag",        "fixed:powersgd:2:dense-ring",
+      "fixed:qsgd:0.125:sra",       "fixed:qsgd:0.125:path=c.ag.d",
+      "fixed:minifloat:0.25:sra",   "fixed:companded:0.125:sra",
+      "fixed:powersgd:2:dense-sra", "fixed:powersgd:2:dense-tree:auto-bf16"};
   static worker host[RANKS], mine[RANKS];
   use_library();
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)

@@ -189,6 +189,7 @@ Test(session_rooms, processes_have_the_bits_that_they_have_over_the_host) {
                                          "fixed:fp16:0.5:ag",
                                          "fixed:qsgd:0.125:sra",
                                          "fixed:minifloat:0.25:sra",
+                                         "fixed:companded:0.125:sra",
                                          "fixed:fp16:0.5:sra",
                                          "fixed:qsgd:0.125:compressed-ring",
                                          "fixed:qsgd:0.125:compressed-tree"};

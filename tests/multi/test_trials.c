@@ -2,6 +2,7 @@
  * order of star's roots are bit for bit what they were, with every codec. */
 #include <criterion/criterion.h>
 
+#include "../planned.h"
 #include "base/base.h"
 #include "group.h"
 
@@ -149,8 +150,9 @@ static weir_directive ask(uint32_t action, weir_plan plan) {
  * first, then three steps of the last plan.  The same without trials must end at the same
  * weights. */
 static void with_and_without(int ranks, size_t arm) {
-  /* topk, star, var, powersgd: residuals are not zero, and columns are warm */
-  static const size_t first_arms[] = {6, 7, 10, GROUP_ARMS - 2};
+  /* Residuals are not zero, and columns are warm. */
+  static const char *const firsts[] = {"topk:0.1:ag", "star:0.1:art-ring", "var:0.1:art-tree",
+                                       "powersgd:1:dense-ring"};
   static program with, without;
   memset(&with, 0, sizeof with);
   memset(&without, 0, sizeof without);
@@ -158,7 +160,7 @@ static void with_and_without(int ranks, size_t arm) {
   const weir_plan other = group_plan((arm + 11) % GROUP_ARMS, 0.02, 2);
   /* Dense after a dense trial: a residual wrongly taken for empty would be lost. */
   const weir_plan last = group_plan(arm % 2 == 0 ? 0 : 7, 0.03, 3);
-  with.first = without.first = group_plan(first_arms[arm % 4], 0.1, 0);
+  with.first = without.first = planned(firsts[arm % 4]);
   with.after[1] = ask(WEIR_ACTION_TRIAL, tried);
   with.after[3] = ask(WEIR_ACTION_TRIAL, other);
   with.after[5] = ask(WEIR_ACTION_FOLLOW, tried);

@@ -23,7 +23,10 @@ static const encoder encoders[] = {{WEIR_CODEC_FP16, 0.5},
                                    {WEIR_CODEC_QSGD_NEAREST, 8.0 / 32},
                                    {WEIR_CODEC_QSGD_L2_NEAREST, 2.0 / 32},
                                    {WEIR_CODEC_MINIFLOAT, 8.0 / 32},
-                                   {WEIR_CODEC_MINIFLOAT, 5.0 / 32}};
+                                   {WEIR_CODEC_MINIFLOAT, 5.0 / 32},
+                                   {WEIR_CODEC_COMPANDED, 3.0 / 32},
+                                   {WEIR_CODEC_COMPANDED, 4.0 / 32},
+                                   {WEIR_CODEC_COMPANDED, 8.0 / 32}};
 #define ENCODERS (sizeof encoders / sizeof encoders[0])
 
 static weir_layout spread(size_t n, size_t offset[TENSORS + 1]) {

@@ -18,7 +18,10 @@ static const quantizer kinds[] = {
     {WEIR_CODEC_TERNGRAD, 2.0 / 32, 2, 1},  {WEIR_CODEC_ONEBIT, 1.0 / 32, 1, 2},
     {WEIR_CODEC_EFSIGNSGD, 1.0 / 32, 1, 1}, {WEIR_CODEC_MINIFLOAT, 5.0 / 32, 5, 0},
     {WEIR_CODEC_MINIFLOAT, 6.0 / 32, 6, 0}, {WEIR_CODEC_MINIFLOAT, 7.0 / 32, 7, 0},
-    {WEIR_CODEC_MINIFLOAT, 8.0 / 32, 8, 0}, {WEIR_CODEC_FP16, 0.5, 16, 0}};
+    {WEIR_CODEC_MINIFLOAT, 8.0 / 32, 8, 0}, {WEIR_CODEC_COMPANDED, 3.0 / 32, 3, 0},
+    {WEIR_CODEC_COMPANDED, 4.0 / 32, 4, 0}, {WEIR_CODEC_COMPANDED, 5.0 / 32, 5, 0},
+    {WEIR_CODEC_COMPANDED, 6.0 / 32, 6, 0}, {WEIR_CODEC_COMPANDED, 7.0 / 32, 7, 0},
+    {WEIR_CODEC_COMPANDED, 8.0 / 32, 8, 0}, {WEIR_CODEC_FP16, 0.5, 16, 0}};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 /* Tensors of n elements in all: short, empty, unaligned, long. */
@@ -160,8 +163,12 @@ Test(parity_units, halves_are_equal) {
   check_kind(cuda, &kinds[KINDS - 1], &(weir_layout){1, whole}, x, 0, 3, "halves");
 }
 
+static bool has_buckets(const quantizer *kind) {
+  return kind->codec == WEIR_CODEC_MINIFLOAT || kind->codec == WEIR_CODEC_COMPANDED;
+}
+
 /* Buckets cut off anywhere, with zeros of both signs, the largest and the smallest values. */
-Test(parity_units, buckets_of_minifloat_are_equal) {
+Test(parity_units, buckets_are_equal) {
   enum { MOST = 4000 };
   static const size_t lengths[] = {1, 7, 8, 9, 127, 128, 129, 255, 2047, 2048, 2049, MOST};
   static const float edge[] = {0.0F, -0.0F, FLT_MAX, -FLT_MAX, FLT_MIN, 1e-45F};
@@ -171,7 +178,7 @@ Test(parity_units, buckets_of_minifloat_are_equal) {
   for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++)
     for (size_t k = 0; k < KINDS; k++) {
       const weir_layout layout = {1, (const size_t[]){0, lengths[l]}};
-      if (kinds[k].codec != WEIR_CODEC_MINIFLOAT) continue;
+      if (!has_buckets(&kinds[k])) continue;
       fill_shape(&rng, (int)(l + k) % SHAPES, x, lengths[l]);
       check_kind(cuda, &kinds[k], &layout, x, l, k, "whole and cut off");
       for (size_t i = 0; i < lengths[l]; i += 1 + weir_rng_below(&rng, 9))
@@ -180,21 +187,43 @@ Test(parity_units, buckets_of_minifloat_are_equal) {
     }
 }
 
-/* Every code there is, those above 1 as well, in units of scales of all sizes. */
-Test(parity_units, codes_of_minifloat_are_read_alike) {
+/* Buckets of next to nothing, of which some widths of companded make something and others do not;
+ * and elements in the middle between two of its values, where one rounding decides. */
+Test(parity_units, small_buckets_and_middles_are_equal) {
+  enum { UNIT = 128, MOST = 40 * UNIT };
+  OPENED weir_cuda *cuda = open_cuda(0, 0);
+  float x[MOST];
+  for (size_t k = 0; k < KINDS; k++) {
+    const weir_layout layout = {1, (const size_t[]){0, MOST}};
+    const int top = (1 << (kinds[k].bits - 1)) - 1;
+    if (!has_buckets(&kinds[k])) continue;
+    for (int i = 0; i < MOST; i++) {
+      const int j = i % UNIT % top;
+      const float middle = ldexpf((float)(j * j + j) + 0.5F, i / UNIT - 128 - (int)kinds[k].bits);
+      x[i] = i % UNIT == 0 ? ldexpf((float)(top * top), i / UNIT - 128 - (int)kinds[k].bits)
+             : i % 3 == 0  ? middle
+             : i % 3 == 1  ? -nextafterf(middle, 0)
+                           : nextafterf(middle, INFINITY);
+    }
+    check_kind(cuda, &kinds[k], &layout, x, k, k, "small and middle");
+  }
+}
+
+/* Every code there is, those beyond the largest value as well, in units of scales of all sizes. */
+Test(parity_units, codes_are_read_alike) {
   enum { LENGTH = 256, UNIT = 128 };
-  static const float scales[] = {1.0F, 0.0F, -0.0F, 0.3F, FLT_MAX, FLT_MIN, 1e-45F};
+  static const float scales[] = {1.0F, 0.0F, -0.0F, 0.3F, FLT_MAX, 2e34F, FLT_MIN, 1e-45F};
   OPENED weir_cuda *cuda = open_cuda(0, 0);
   const weir_layout layout = {1, (const size_t[]){0, LENGTH}};
   const float zeros[LENGTH] = {0};
   for (size_t k = 0; k < KINDS; k++) {
     const size_t unit = sizeof(float) + weir_codes_bytes(UNIT, kinds[k].bits);
-    if (kinds[k].codec != WEIR_CODEC_MINIFLOAT) continue;
+    if (!has_buckets(&kinds[k])) continue;
     for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++) {
       uint8_t message[sizeof(weir_encoded) + LENGTH + 2 * sizeof(float)], code[UNIT];
       size_t bytes = 0;
-      must(weir_codecs[WEIR_CODEC_MINIFLOAT]->encode(NULL, zeros, &layout, kinds[k].cr, 0, message,
-                                                     sizeof message, &bytes));
+      must(weir_codecs[kinds[k].codec]->encode(NULL, zeros, &layout, kinds[k].cr, 0, message,
+                                               sizeof message, &bytes));
       for (size_t half = 0; half < 2; half++) {
         uint8_t *const to = message + sizeof(weir_encoded) + half * unit;
         for (size_t i = 0; i < UNIT; i++)

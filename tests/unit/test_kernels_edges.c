@@ -20,7 +20,8 @@ static double ratio_of(const weir_codec *codec) {
     case WEIR_CODEC_QSGD_NEAREST:
     case WEIR_CODEC_QSGD_L2:
     case WEIR_CODEC_QSGD_L2_NEAREST:
-    case WEIR_CODEC_NONZERO: return 4.0 / 32;
+    case WEIR_CODEC_NONZERO:
+    case WEIR_CODEC_COMPANDED: return 4.0 / 32;
     case WEIR_CODEC_MINIFLOAT: return 6.0 / 32;
     case WEIR_CODEC_NONZERO_BF16: return 16.0 / 32;
     case WEIR_CODEC_TERNGRAD: return 2.0 / 32;
@@ -198,6 +199,7 @@ Test(kernels_edges, the_limit_of_32_bit_indices) {
       {WEIR_CODEC_QSGD, 4.0 / 32, 16 + (size_t)33554432 * (8 + 64)}, /* the last bucket has 127 */
       {WEIR_CODEC_QSGD_NEAREST, 2.0 / 32, 16 + (size_t)33554432 * (8 + 32)},
       {WEIR_CODEC_QSGD_L2, 5.0 / 32, 16 + (size_t)33554432 * (4 + 80)}, /* one scale */
+      {WEIR_CODEC_COMPANDED, 3.0 / 32, 16 + (size_t)33554432 * (4 + 48)},
       {WEIR_CODEC_TERNGRAD, 2.0 / 32, 16 + 4 + (size_t)1073741824},
       {WEIR_CODEC_ONEBIT, 1.0 / 32, 16 + 8 + 536870912},
       {WEIR_CODEC_EFSIGNSGD, 1.0 / 32, 16 + 4 + 536870912},

@@ -34,7 +34,10 @@ static const struct {
             {WEIR_CODEC_NONZERO, 8.0 / 32},
             {WEIR_CODEC_NONZERO_BF16, 16.0 / 32},
             {WEIR_CODEC_MINIFLOAT, 5.0 / 32},
-            {WEIR_CODEC_MINIFLOAT, 8.0 / 32}};
+            {WEIR_CODEC_MINIFLOAT, 8.0 / 32},
+            {WEIR_CODEC_COMPANDED, 3.0 / 32},
+            {WEIR_CODEC_COMPANDED, 4.0 / 32},
+            {WEIR_CODEC_COMPANDED, 8.0 / 32}};
 enum { ARMS = sizeof arms / sizeof arms[0] };
 
 static void lay(size_t n, size_t offset[TENSORS + 1]) {
