@@ -11,7 +11,7 @@
 /* One of each codec of the arms, as a controller has them priced (controller/learn.c). */
 static const uint32_t codecs[] = {WEIR_CODEC_NONE,     WEIR_CODEC_BF16,     WEIR_CODEC_TOPK,
                                   WEIR_CODEC_STAR,     WEIR_CODEC_FP16,     WEIR_CODEC_QSGD,
-                                  WEIR_CODEC_POWERSGD, WEIR_CODEC_MINIFLOAT};
+                                  WEIR_CODEC_POWERSGD, WEIR_CODEC_COMPANDED};
 #define CODECS (sizeof codecs / sizeof *codecs)
 
 static weir_plan plan_of(uint32_t codec) {
