@@ -40,31 +40,46 @@ def train(o, plan, ratio, seed):
     return json.loads(path.read_text())
 
 
+def mean_of(values):
+    """And its error."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    return statistics.mean(values), error
+
+
+def share_over(losses, reference):
+    """Mean and error, in per cent."""
+    return mean_of([100 * (a / b - 1) for a, b in zip(losses, reference)])
+
+
 def told(ends, reference, late):
     """Of a plan's losses at the end and bfloat16's of the same beginnings: mean, largest, how many are late, and the mean
     difference with its error."""
-    apart = [a - b for a, b in zip(ends, reference)]
-    error = statistics.stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else math.inf
+    apart, error = mean_of([a - b for a, b in zip(ends, reference)])
     return {
         "runs": len(ends),
         "mean": statistics.mean(ends),
         "largest": max(ends),
         "late": sum(e > late for e in ends),
-        "apart": statistics.mean(apart),
+        "apart": apart,
         "error": error,
     }
 
 
-def table(ends, plans):
+def table(ends, tests, plans):
+    """ends: the means of the last losses; tests: the last losses on the test data."""
     reference = ends[plans[0]]
     late = 1.1 * statistics.mean(reference)
     lines = [
-        f"| plan from step 5 on | runs | loss, mean | largest | above {late:.2f} | over {plans[0]}'s |",
-        "|---|---|---|---|---|---|",
+        f"| plan from step 5 on | runs | loss, mean | largest | above {late:.2f} | over {plans[0]}'s | % | test loss, % |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for plan in plans:
         t = told(ends[plan], reference[: len(ends[plan])], late)
-        over = f"{t['apart']:+.3f} ± {t['error']:.3f}" if plan != plans[0] else "–"
+        over = f"{t['apart']:+.3f} ± {t['error']:.3f}"
+        shares = [
+            "{:+.2f} ± {:.2f}".format(*share_over(of[plan], of[plans[0]])) for of in (ends, tests)
+        ]
+        over = " | ".join((over, *shares) if plan != plans[0] else "–––")
         lines.append(
             f"| `{plan}` | {t['runs']} | {t['mean']:.3f} | {t['largest']:.3f} | {t['late']} | {over} |"
         )
@@ -100,18 +115,20 @@ def parse(argv):
 def main(argv):
     o = parse(argv)
     plans = ["bf16:1:dense-halving", *(p.strip() for p in o.plans.split(","))]
-    ends = {plan: [] for plan in plans}
+    ends, tests = {plan: [] for plan in plans}, {plan: [] for plan in plans}
     todo = [(ratio, seed) for ratio in RATIOS[: o.ratios] for seed in o.seeds]
     began = time.monotonic()
     for i, (ratio, seed) in enumerate(todo):
         for plan in plans:
-            ends[plan].append(train(o, plan, ratio, seed)["end"])
+            trained = train(o, plan, ratio, seed)
+            ends[plan].append(trained["end"])
+            tests[plan].append(trained["test"])
         spent = time.monotonic() - began
         print(
             f"{i + 1} of {len(todo)} beginnings; {spent / (i + 1) * (len(todo) - i - 1) / 60:.0f} min left",
             file=sys.stderr,
         )
-    print(table(ends, plans))
+    print(table(ends, tests, plans))
 
 
 if __name__ == "__main__":

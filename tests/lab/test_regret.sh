@@ -76,9 +76,10 @@ got = chance.told([3.0, 4.0, 8.0], [2.0, 2.0, 2.0], 3.5)
 near(got["apart"], 3.0)
 near(got["error"], math.sqrt(7 / 3))
 assert (got["runs"], got["mean"], got["largest"], got["late"]) == (3, 5.0, 8.0, 2)
-rows = chance.table({"a": [2.0, 4.0], "b": [3.0, 7.0]}, ["a", "b"]).splitlines()
-assert rows[2] == "| `a` | 2 | 3.000 | 4.000 | 1 | – |", rows  # 4 is above 3.3
-assert rows[3] == "| `b` | 2 | 5.000 | 7.000 | 1 | +2.000 ± 1.000 |", rows
+# 50 and 75 %, whose mean is 62.5 and the error of it 12.5; on the test data 10 and 30 %.
+rows = chance.table({"a": [2.0, 4.0], "b": [3.0, 7.0]}, {"a": [1.0, 2.0], "b": [1.1, 2.6]}, ["a", "b"]).splitlines()
+assert rows[2] == "| `a` | 2 | 3.000 | 4.000 | 1 | – | – | – |", rows  # 4 is above 3.3
+assert rows[3] == "| `b` | 2 | 5.000 | 7.000 | 1 | +2.000 ± 1.000 | +62.50 ± 12.50 | +20.00 ± 10.00 |", rows
 
 # Of three pairs one changes places by more than 5 % in both; one that never comes to the loss is the slowest.
 import regret_order
