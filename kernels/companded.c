@@ -5,11 +5,11 @@
  * max is the bucket's largest magnitude.  The step beside an element of size x is some
  * 2 sqrt(x max) / T: at zero, near which most of a gradient lies, it is T times as fine as that of
  * an even grid from -max to max, and at the ends less than twice as coarse ("companding": Bennett,
- * "Spectra of quantized signals", Bell System Technical Journal 27, 1948, section on nonuniform
- * quantization; squares: Dettmers, "8-bit approximations for parallelism in deep learning", 2015,
- * as 4-bit optimizers use them).  One scale a bucket suffices where qsgd has two.  What an element
- * leaves is at most half a step, whatever the data, so residuals stay bounded under error feedback,
- * on which this codec depends: it is not unbiased. */
+ * "Spectra of quantized signals", Bell System Technical Journal 27, 1948; with squares, for an
+ * optimizer's state, the "linear square quantization" of Wang et al., "4-bit Shampoo for
+ * Memory-Efficient Network Training", 2024).  One scale a bucket suffices where qsgd has two.  What
+ * an element leaves is at most half a step, whatever the data, so residuals stay bounded under
+ * error feedback, on which this codec depends: it is not unbiased. */
 #include <math.h>
 
 #include "base/base.h"

@@ -16,6 +16,8 @@
  * - sidco: Abdelmoniem et al., "An Efficient Statistical-based Gradient Compression Technique for
  *   Distributed Training Systems"
  * - terngrad, onebit, efsignsgd: Wen et al. 2017; Seide et al. 2014; Karimireddy et al. 2019
+ * - minifloat: Horvath et al., "Natural compression for distributed deep learning"
+ * - companded: squares as in Wang et al., "4-bit Shampoo for Memory-Efficient Network Training"
  * - powersgd: Vogels et al., "PowerSGD"
  * - path=: Wang et al., "ByteComp: Revisiting Gradient Compression in Distributed Training" */
 #ifndef WEIR_PLAN_H
