@@ -29,7 +29,10 @@ bool weir_telemetry_counts(const weir_engine *engine) {
 
 static void hear_nonzero(weir_engine *engine) {
   double most = 0;
-  for (int r = 0; r < engine->size; r++) most = fmax(most, (double)engine->headers[r].nonzero);
+  for (int r = 0; r < engine->size; r++) {
+    const double told = (double)engine->headers[r].nonzero;
+    if (told > most) most = told;
+  }
   if (most > 0) engine->most_nonzero = most;
 }
 
