@@ -141,8 +141,9 @@ static bool leaves_plateau(const weir_rounds *r) {
   return r->rule == WEIR_RULE_SGD && halved_in(r, halves_over);
 }
 
-/* So may, under Adam, few bits: what is far smaller than the rest of its bucket is noise then, of
- * which Adam makes as much as of gradients (docs/internals/progress.md). */
+/* Under Adam few bits may keep a model on a plateau, too: elements that are far smaller than the
+ * rest of their bucket are little but noise then, of which Adam makes as much as of gradients
+ * (docs/internals/progress.md).  SGD's steps are proportional to gradients and do not wait. */
 static bool has_settled(const weir_rounds *r, uint64_t step) {
   return r->rule == WEIR_RULE_SGD || plateau_left(r, step);
 }

@@ -30,6 +30,7 @@ bool weir_telemetry_counts(const weir_engine *engine) {
 static void hear_nonzero(weir_engine *engine) {
   double most = 0;
   for (int r = 0; r < engine->size; r++) {
+    /* No fmax: gcc 12 for aarch64 ends with an internal error where it vectorizes one here. */
     const double told = (double)engine->headers[r].nonzero;
     if (told > most) most = told;
   }

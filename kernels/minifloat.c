@@ -28,7 +28,7 @@ static void encode_bucket(const weir_unit_format *format, const float *x, size_t
   const unsigned bits = format->head.bits;
   float low, high;
   weir_cpu()->range(x, count, &low, &high);
-  *scale = weir_minifloat_scale(low, high);
+  *scale = weir_bucket_largest(low, high);
   const float inverse = weir_minifloat_inverse(*scale);
   uint8_t code[WEIR_PIECE];
   for (size_t done = 0; done < count; done += WEIR_PIECE) {

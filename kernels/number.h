@@ -188,19 +188,19 @@ WEIR_NUMBER uint32_t weir_unit_key(uint64_t seed, uint64_t number) {
   return (uint32_t)((z ^ z >> 31) >> 32);
 }
 
+/* A bucket's largest magnitude, of its smallest and its largest element; 0 where that would be next
+ * to nothing. */
+WEIR_NUMBER float weir_bucket_largest(float low, float high) {
+  const float most = weir_grid_limit(fmax((double)high, -(double)low));
+  return most >= WEIR_GRID_LEAST ? most : 0.0F;
+}
+
 /* --- minifloat (kernels/minifloat.c) --------------------------------------------------------- */
 
 #define WEIR_MINIFLOAT_BUCKET 128U
 #define WEIR_MINIFLOAT_LEAST 5U /* bits of a code, the sign, 4 of exponent and none of mantissa */
 #define WEIR_MINIFLOAT_MOST 8U
 #define WEIR_MINIFLOAT_MANTISSA(bits) ((bits)-WEIR_MINIFLOAT_LEAST)
-
-/* A bucket's largest magnitude, of its smallest and its largest element, which codes are in units
- * of; 0 where that would be next to nothing. */
-WEIR_NUMBER float weir_minifloat_scale(float low, float high) {
-  const float most = weir_grid_limit(fmax((double)high, -(double)low));
-  return most >= WEIR_GRID_LEAST ? most : 0.0F;
-}
 
 /* Rounded up: the largest comes to 1 or more, which is taken as 1. */
 WEIR_NUMBER float weir_minifloat_inverse(float scale) {
@@ -243,7 +243,7 @@ WEIR_NUMBER int32_t weir_companded_top(unsigned bits) { return (INT32_C(1) << (b
 /* A bucket's largest magnitude; 0 where its scale would be denormal: that would not say what the
  * largest was, and with 7 bits or more the inverse could be infinite, which makes of 0 NaN. */
 WEIR_NUMBER float weir_companded_most(float low, float high, int32_t top) {
-  const float most = weir_minifloat_scale(low, high);
+  const float most = weir_bucket_largest(low, high);
   return most >= FLT_MIN * (float)(top * top) ? most : 0.0F;
 }
 

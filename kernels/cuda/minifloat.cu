@@ -19,7 +19,7 @@ struct minifloat {
     float low;
     float high;
     weir_bucket_range(form, feed, at, x, &low, &high);
-    const float scale = weir_minifloat_scale(low, high);
+    const float scale = weir_bucket_largest(low, high);
     return grid{scale, weir_minifloat_inverse(scale), WEIR_MINIFLOAT_MANTISSA(form.bits)};
   }
 
