@@ -45,7 +45,7 @@ static void put(kernel_result *r, const char *name, double above, double below, 
  * bound, which is in reads of it, what such a pass takes.  The bounds on bytes hold for 16-bit
  * values. */
 static void put_wire(kernel_result *r, double cr, double bound, double read) {
-  for (weir_wire_format format = WEIR_WIRE_AUTO_FP32; format < WEIR_WIRE_COUNT; format++) {
+  for (weir_wire_format format = WEIR_WIRE_AUTO_FP32; format < WEIR_WIRE_LISTS; format++) {
     const char *const name = weir_wire_name(format);
     const double bytes = find_wire(r, "encode", name, cr)->bytes_each;
     const double dense = find_wire(r, "decode dense", name, cr)->ratio;

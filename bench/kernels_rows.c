@@ -152,7 +152,7 @@ static void add_selection(GArray *rows, kernel_data data, guint32 codec, double 
 }
 
 static void add_wire(GArray *rows, kernel_data data, double cr) {
-  for (weir_wire_format format = WEIR_WIRE_PAPER; format < WEIR_WIRE_COUNT; format++) {
+  for (weir_wire_format format = WEIR_WIRE_PAPER; format < WEIR_WIRE_LISTS; format++) {
     kernel_row row = {.data = data, .work = do_wire_encode, .format = format, .cr = cr};
     const char *const name = weir_wire_name(format);
     add(rows, row, "encode %s cr %g", name, cr);

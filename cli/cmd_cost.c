@@ -76,9 +76,9 @@ static int parse_query(const cost_arguments *a, cost_query *q) {
   if (q->own_model && !(q->bytes >= 4.0 && q->bytes / 4.0 <= UINT32_MAX))
     return refuse("bytes", a->bytes, "4 to 17179869180 bytes (1 to 2^32 - 1 elements of fp32)");
   const char *wire = a->wire ? a->wire : weir_wire_name(WEIR_WIRE_AUTO_FP32);
-  for (q->wire = 0; q->wire < WEIR_WIRE_COUNT; q->wire++)
+  for (q->wire = 0; q->wire < WEIR_WIRE_LISTS; q->wire++)
     if (!strcmp(wire, weir_wire_name(q->wire))) break;
-  if (q->wire == WEIR_WIRE_COUNT)
+  if (q->wire == WEIR_WIRE_LISTS)
     return refuse("wire", wire, "u32-fp32, auto-fp32, auto-bf16 or auto-fp16");
   q->latency_s = latency_ms * 1e-3;
   q->seconds_per_byte = 8.0 / (gbps * 1e9);

@@ -58,7 +58,17 @@ typedef struct weir_coder {
   unsigned char *room;
   bool native; /* hier-sra: the library below sums inside of machines (weir_comm_sums_inside) */
   bool stays;  /* messages stay where they are made, in ops->room_of */
+  /* sra and hier-sra: messages travel with their codes by how often they occur (kernels/entropy.h),
+   * and what that made of them is added to *shortened, unless that is NULL. */
+  bool huffman;
+  struct weir_shortened *shortened;
 } weir_coder;
+
+/* Bytes of messages that this rank has sent, or left where others read their sums, as they are and
+ * as they travelled. */
+typedef struct weir_shortened {
+  double whole, sent;
+} weir_shortened;
 
 /* Sum over ranks of x[0..n), in place; error[0..n): what this rank's encoding lost, complete
  * before another rank can be through.  On failure both are undefined otherwise. */
@@ -122,6 +132,16 @@ weir_status weir_coder_encode(const weir_coder *coder, float *x, float *error, w
 weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer,
                               const void *message, float *x, weir_chunk chunk, weir_decoding how);
 weir_status weir_coder_await(const weir_coder *coder);
+/* With coder->huffman, in its own place: what of a message of `count` elements travels, *bytes at
+ * most as many as before.  Every block is followed by the number of its bytes, as 4 of its own, so
+ * that the last is found first. */
+weir_status weir_coder_shorten(weir_comm *comm, const weir_coder *coder, void *message,
+                               size_t count, size_t *bytes);
+/* And back, of a peer's `bytes` that may be anything; malformed, they end the group. */
+weir_status weir_coder_restore(weir_comm *comm, const weir_coder *coder, int peer, void *message,
+                               size_t count, size_t bytes);
+/* Memory that the two work in. */
+size_t weir_coder_shortens_in(const weir_coder *coder);
 /* Nobody else is there: nothing is lost. */
 weir_status weir_coder_alone(const weir_coder *coder, float *error, size_t n);
 

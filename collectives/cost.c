@@ -192,6 +192,11 @@ double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta
   return terms->alpha_terms * alpha + terms->byte_terms * beta;
 }
 
+void weir_cost_scale(weir_cost_terms *terms, double bytes) {
+  terms->byte_terms *= bytes;
+  terms->spread_terms *= sqrt(bytes);
+}
+
 double weir_cost_links(const weir_cost_terms *terms, const weir_link *link) {
   return weir_cost_seconds(terms, link->alpha, link->beta) + terms->spread_terms * link->deviation;
 }

@@ -115,6 +115,8 @@ typedef struct weir_link {
 /* weir_cost_seconds with the alpha and beta of links between machines, and what their deviation
  * adds. */
 double weir_cost_links(const weir_cost_terms *terms, const weir_link *link);
+/* The same exchange whose messages have so much of their bytes. */
+void weir_cost_scale(weir_cost_terms *terms, double bytes);
 
 /* A table's row; bytes as for the rows above.  Unknown rows cost infinity, one rank nothing.
  * Which of a pipelined row's paths is the critical one depends on the link. */

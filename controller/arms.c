@@ -113,11 +113,12 @@ weir_plan weir_arm_plan(const weir_decision_input *in, const weir_arm *arm, doub
   return plan;
 }
 
-/* NCCL's ring and tree are those of the arms, run by another. */
+/* NCCL's ring and tree are those of the arms, run by another; and codes that are coded are the same
+ * values. */
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan) {
   const weir_plan *own = &arm->plan;
-  if (own->codec != plan->codec || own->scheme != plan->scheme || own->wire != plan->wire)
-    return false;
+  const uint32_t wire = plan->wire == WEIR_WIRE_HUFFMAN ? WEIR_WIRE_PAPER : plan->wire;
+  if (own->codec != plan->codec || own->scheme != plan->scheme || own->wire != wire) return false;
   if (own->algorithm == WEIR_ALGORITHM_ANY) return true;
   const uint8_t algorithm = plan->scheme == WEIR_SCHEME_PATH ? plan->algorithm /* its tasks */
                                                              : weir_algorithm_own(plan->algorithm);

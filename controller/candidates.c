@@ -194,6 +194,12 @@ static double path_coding(const weir_plan *plan, weir_group_shape shape, uint64_
   return seconds;
 }
 
+/* Each rank shortens what it encodes, and restores what it decodes and its own sum. */
+static double shortening_s(const weir_plan *plan, uint64_t elements, double scale) {
+  static const double shorten = 0.6e-9, restore = 0.5e-9; /* s an element, as priors are */
+  return plan->wire == WEIR_WIRE_HUFFMAN ? scale * (double)elements * (shorten + 2 * restore) : 0.0;
+}
+
 double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
                            bool devices, const double *compress) {
   double first = 0.0;
@@ -201,11 +207,14 @@ double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64
     return path_coding(plan, shape, elements, compress, &first) - first;
   if (weir_factors_encoded(plan)) {
     const weir_coder coder = weir_factor_coder(plan);
-    return (devices ? 1.0 : compress[coder.codec->id]) *
-           weir_compress_prior(coder.codec->id, 2, weir_cost_kept(plan, elements), coder.cr);
+    const double scale = devices ? 1.0 : compress[coder.codec->id];
+    const size_t values = weir_cost_kept(plan, elements);
+    return scale * weir_compress_prior(coder.codec->id, 2, values, coder.cr) +
+           shortening_s(plan, values, scale);
   }
   return sums_messages(plan)
-             ? compress[plan->codec] * weir_compress_prior(plan->codec, 2, elements, plan->cr)
+             ? compress[plan->codec] * weir_compress_prior(plan->codec, 2, elements, plan->cr) +
+                   shortening_s(plan, elements, compress[plan->codec])
              : 0.0;
 }
 
@@ -264,18 +273,34 @@ double weir_step_seconds(const weir_decision_input *in, const weir_candidate *ca
   return in->compute + candidate->compress_s + candidate->comm_s;
 }
 
-void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_candidate *c) {
-  const size_t arm = weir_arm_of(asked);
-  const weir_link link = weir_input_link(in);
-  const weir_plan *plan = &c->plan;
-  weir_cost_terms terms;
+double weir_plan_shortened(const double *shortened, const weir_plan *plan) {
+  static const double usual = 0.8; /* until it has been seen */
+  const size_t arm = weir_arm_of(plan);
+  if (plan->wire != WEIR_WIRE_HUFFMAN) return 1.0;
+  return arm < WEIR_ARMS && shortened[arm] > 0.0 ? shortened[arm] : usual;
+}
+
+/* Seconds of the exchange by rows, and its terms. */
+static double modelled_s(const weir_decision_input *in, const weir_plan *plan,
+                         const weir_link *link, size_t kept, weir_cost_terms *terms) {
   const weir_group_shape shape = weir_input_shape(in);
-  const size_t kept = sends(in, asked);
-  c->plan = weir_select_plan(asked, shape, &link, in->elements, kept);
+  *terms = weir_cost_plan_between(plan, shape, in->elements, kept);
+  weir_cost_scale(terms, weir_plan_shortened(in->shortened, plan));
+  return weir_cost_links(terms, link) +
+         weir_cost_plan_processors(plan, shape, link, in->elements, kept);
+}
+
+static void evaluate_as(const weir_decision_input *in, const weir_plan *plan, size_t kept,
+                        weir_candidate *c) {
+  const size_t arm = weir_arm_of(plan);
+  const weir_link link = weir_input_link(in);
+  weir_cost_terms terms;
+  c->plan = *plan;
   c->plan.id = 0;
   c->gain = plan_gain(in, plan);
-  c->compress_s = weir_plan_compress(plan, shape, in->elements, in->devices != 0, in->compress);
-  const double modelled = weir_cost_plan_seconds(plan, shape, &link, in->elements, kept, &terms);
+  c->compress_s = weir_plan_compress(plan, weir_input_shape(in), in->elements, in->devices != 0,
+                                     in->compress);
+  const double modelled = modelled_s(in, plan, &link, kept, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
   c->progress_per_s = !weir_plan_fits(in, plan)
@@ -283,14 +308,29 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_c
                           : weir_plan_progress(in, plan, c->gain) / weir_step_seconds(in, c);
 }
 
-static void evaluate_at(const weir_decision_input *in, const weir_arm *arm, double log_cr,
-                        weir_candidate *c) {
-  const weir_plan plan = weir_arm_plan(in, arm, log_cr);
+void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_candidate *c) {
+  const weir_link link = weir_input_link(in);
+  const size_t kept = sends(in, asked);
+  const weir_plan plan =
+      weir_select_plan(asked, weir_input_shape(in), &link, in->elements, kept);
+  evaluate_as(in, &plan, kept, c);
+}
+
+/* Coded codes hold the same values: it is a choice like that of an algorithm. */
+void weir_evaluate_arm(const weir_decision_input *in, const weir_arm *arm, double log_cr,
+                       weir_candidate *c) {
+  weir_plan plan = weir_arm_plan(in, arm, log_cr);
+  weir_candidate shortened;
   weir_evaluate(in, &plan, c);
+  if (!weir_codes_shorten(&plan)) return;
+  plan.wire = WEIR_WIRE_HUFFMAN;
+  if (!weir_plan_fits(in, &plan)) return;
+  weir_evaluate(in, &plan, &shortened);
+  if (weir_step_seconds(in, &shortened) < weir_step_seconds(in, c)) *c = shortened;
 }
 
 void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_candidate *best) {
-  evaluate_at(in, arm, 0.0, best);
+  weir_evaluate_arm(in, arm, 0.0, best);
   if (arm->plan.cr > 0.0) return;
   enum { SCAN = 192, SECTIONS = 32 };
   const double low = log(weir_model.cr_low), high = log(weir_model.cr_high);
@@ -298,7 +338,7 @@ void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_c
   size_t at = SCAN;
   weir_candidate c;
   for (size_t i = 0; i < SCAN; i++) {
-    evaluate_at(in, arm, low + (double)i * width, &c);
+    weir_evaluate_arm(in, arm, low + (double)i * width, &c);
     if (c.progress_per_s > best->progress_per_s) {
       *best = c;
       at = i;
@@ -310,8 +350,8 @@ void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_c
   b = fmin(b, high);
   for (int i = 0; i < SECTIONS; i++) {
     weir_candidate left, right;
-    evaluate_at(in, arm, b - golden * (b - a), &left);
-    evaluate_at(in, arm, a + golden * (b - a), &right);
+    weir_evaluate_arm(in, arm, b - golden * (b - a), &left);
+    weir_evaluate_arm(in, arm, a + golden * (b - a), &right);
     if (left.progress_per_s >= right.progress_per_s)
       b = a + golden * (b - a);
     else

@@ -495,6 +495,7 @@ void weir_controller_observe(void *controller, const weir_header *headers, int r
                            .room = c->room,
                            .plan = record->info.plan,
                            .trial = record->info.trial,
+                           .shortened = record->shortened,
                            .rooms = record->rooms,
                            .room_bytes = record->room_bytes};
   for (int r = 0; r < ranks; r++)

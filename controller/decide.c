@@ -96,6 +96,8 @@ static weir_status check(const weir_decision_input *in) {
     return weir_fail(WEIR_E_INVALID, "decision input: shown outside [0, 1]");
   if (!in_range(&in->nonzero, 1, 0.0, 1.0) || !in_range(&in->runs, 1, 0.0, 1.0))
     return weir_fail(WEIR_E_INVALID, "decision input: nonzero or runs outside [0, 1]");
+  if (!in_range(in->shortened, WEIR_ARMS, 0.0, 1.0))
+    return weir_fail(WEIR_E_INVALID, "decision input: shortened outside [0, 1]");
   if (in->policy == WEIR_POLICY_PAPER && (!in_range(in->trial_compress, WEIR_TRIALS, 0.0, 1e6) ||
                                           !in_range(in->trial_gain, WEIR_TRIALS, 0.0, 1.0)))
     return weir_fail(WEIR_E_INVALID, "decision input: trial_compress_s or trial_gain out of range");

@@ -32,9 +32,11 @@ static weir_curve in_line(const weir_decision_input *in, const weir_plan *plan, 
   const weir_group_shape shape = weir_input_shape(in);
   const double bytes = 4.0 * (double)in->elements;
   weir_curve exchange = weir_solve_exchange_between(plan, shape, &link, bytes);
+  exchange.per_byte_s *= weir_plan_shortened(in->shortened, plan);
   if (arm == WEIR_ARMS) return exchange;
   const size_t kept = weir_plan_kept(in->low_rank, plan, in->elements);
-  const weir_cost_terms terms = weir_cost_plan_between(plan, shape, in->elements, kept);
+  weir_cost_terms terms = weir_cost_plan_between(plan, shape, in->elements, kept);
+  weir_cost_scale(&terms, weir_plan_shortened(in->shortened, plan));
   const double processors = weir_cost_plan_processors(plan, shape, &link, in->elements, kept);
   const double whole = weir_curve_at(&exchange, bytes);
   const double overhead =
@@ -105,6 +107,7 @@ static void consider(void *user, const weir_option *option) {
   if (weir_option_plan(option, s->codec, &named, &place) != WEIR_OK ||
       named.scheme != WEIR_SCHEME_PATH)
     return; /* it is one of the collectives */
+  plan.wire = named.wire;
   weir_path_pack(option, &plan);
   if (weir_arm_of(&plan) < WEIR_ARMS || !weir_plan_fits(s->in, &plan)) return;
   const weir_solve_row row = path_row(s, option, &plan);
@@ -169,6 +172,8 @@ void weir_fuse_find_rows(const weir_decision_input *in, const weir_plan *plan,
     other.scheme = of_arm.scheme;
     other.algorithm = of_arm.algorithm;
     other.inside = of_arm.inside;
+    if (plan->wire == WEIR_WIRE_HUFFMAN && !weir_codes_shorten(&other))
+      other.wire = WEIR_WIRE_PAPER;
     if (weir_arm_counts(in, a) && weir_arm_of(&other) == a && !weir_arm_is(weir_arm_at(a), plan))
       add_plan(in, &other, costs, rows);
   }

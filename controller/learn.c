@@ -356,9 +356,17 @@ static void learn_nonzero(weir_learnt *l, const weir_observation *seen) {
   l->runs = fmax(seen->runs, (1.0 - forgotten) * l->runs);
 }
 
+/* A table of buckets goes by its largest bucket's arm. */
+static void learn_shortened(weir_learnt *l, const weir_observation *seen) {
+  const size_t arm = weir_arm_of(&seen->plan);
+  if (!(seen->shortened > 0.0) || arm == WEIR_ARMS) return;
+  blend(&l->shortened[arm], clamp(seen->shortened, 0.01, 1.0), l->shortened[arm] == 0.0);
+}
+
 void weir_learn(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
   learn_nonzero(l, seen);
+  learn_shortened(l, seen);
   learn_compute(loop, seen);
   learn_curve(l, seen);
   const bool paired = loop->rounds.phase != WEIR_ROUND_NONE; /* its trial runs as the plan would */

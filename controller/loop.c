@@ -147,6 +147,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);
   in->nonzero = l->nonzero;
   in->runs = l->runs;
+  memcpy(in->shortened, l->shortened, sizeof in->shortened);
   memcpy(in->low_rank, loop->low_rank, sizeof in->low_rank);
   in->paper_gather = loop->trials.codecs.gather;
   in->paper_shared = loop->trials.codecs.shared;

@@ -30,6 +30,7 @@ typedef struct weir_observation {
   double loss;          /* mean over ranks; NaN: not all have reported it */
   double nonzero;       /* share of its gradient, of the rank with most; 0: not all have counted */
   double runs;          /* weir_header's, of the rank with most */
+  double shortened;     /* as weir_step_record has it, of this rank */
   weir_network network; /* agreed on from this step's headers */
   uint64_t rooms;       /* as weir_step_record has it */
   double room_bytes;
@@ -112,6 +113,7 @@ typedef struct weir_learnt {
   uint64_t curve_age;   /* steps since it was last measured */
   double step_s;        /* smoothed measured step of the plan in force */
   double nonzero, runs; /* weir_decision_input's */
+  double shortened[WEIR_ARMS];
   uint64_t step_count;
   int departures; /* steps in a row whose comm_s departs from the prediction */
   int leaps;      /* steps in a row in which it is nowhere near it */

@@ -188,7 +188,7 @@ static bool fastest(const weir_decision_input *in, size_t method, weir_candidate
     weir_candidate c;
     if (arm->method != method || !weir_arm_runs(in, a)) continue;
     if (weir_plan_sparse(&arm->plan) && !weir_sparse_known(in)) continue;
-    weir_evaluate(in, &arm->plan, &c);
+    weir_evaluate_arm(in, arm, 0.0, &c);
     if (found && weir_step_seconds(in, &c) >= weir_step_seconds(in, best)) continue;
     *best = c;
     found = true;

@@ -182,6 +182,7 @@ static void learnt(weir_saved *s, weir_learnt *l) {
   real(s, &l->step_s, 0, most_s);
   real(s, &l->nonzero, 0, 1);
   real(s, &l->runs, 0, 1);
+  reals(s, l->shortened, WEIR_ARMS, 0, 1);
   whole(s, &l->step_count, most_steps);
   number(s, &l->departures);
   number(s, &l->leaps);

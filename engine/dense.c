@@ -39,12 +39,14 @@ weir_coder weir_bucket_coder(const weir_bucket *bucket) {
                       .user = (void *)bucket,
                       .room = bucket->parts ? bucket->room : NULL,
                       .native = weir_sums_inside_natively(&bucket->plan),
-                      .stays = bucket->parts && bucket->stays};
+                      .stays = bucket->parts && bucket->stays,
+                      .huffman = bucket->plan.wire == WEIR_WIRE_HUFFMAN};
 }
 
 weir_status weir_exchange_compressed(weir_bucket *bucket, weir_headers *headers) {
   weir_passage *passage = &bucket->passage;
-  const weir_coder coder = weir_bucket_coder(bucket);
+  weir_coder coder = weir_bucket_coder(bucket);
+  coder.shortened = &passage->shortened;
   const weir_status status = bucket->compressed->run(
       bucket->engine->config.comm, &coder, bucket->summed, bucket->n, bucket->lost, headers);
   weir_lap_comm(bucket);

@@ -114,6 +114,7 @@ static weir_status sum(weir_bucket *bucket, size_t from, size_t count, weir_head
     const uint64_t words[3] = {bucket->engine->turn, bucket->number, from};
     weir_coder coder = weir_factor_coder(&bucket->plan);
     coder.context = bucket->context;
+    coder.shortened = &bucket->passage.shortened;
     coder.seed = weir_hash(WEIR_HASH_INIT, words, sizeof words);
     status = weir_compressed_sra(comm, &coder, x, count, lost, headers);
   } else {

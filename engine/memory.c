@@ -137,6 +137,18 @@ static double path_scratch(const weir_plan *plan, const weir_memory_form *form, 
   return bytes;
 }
 
+/* What messages are shortened and restored in. */
+static double shortening(const weir_plan *plan) {
+  weir_coder coder = weir_factor_coder(plan);
+  if (plan->wire != WEIR_WIRE_HUFFMAN) return 0.0;
+  if (!weir_factors_encoded(plan))
+    coder = (weir_coder){.codec = weir_codecs[plan->codec],
+                         .cr = plan->cr,
+                         .bucket_log2 = plan->bucket_log2,
+                         .huffman = true};
+  return (double)weir_coder_shortens_in(&coder);
+}
+
 static double collective_scratch(const weir_plan *plan, uint32_t scheme,
                                  const weir_memory_form *form, size_t n, size_t kept) {
   const weir_plan named = weir_plan_usual(plan);
@@ -146,7 +158,9 @@ static double collective_scratch(const weir_plan *plan, uint32_t scheme,
   if (scheme == WEIR_SCHEME_HITOPK) return hitopk_scratch(plan, form, (double)n);
   if (scheme == WEIR_SCHEME_PATH) return path_scratch(plan, form, n);
   if (scheme == WEIR_SCHEME_COMPRESSED)
-    return plan->inside != 0 ? 4.0 * ceil((double)n * form->hosts / form->ranks) : 0.0;
+    return shortening(plan) +
+           (plan->inside != 0 ? 4.0 * ceil((double)n * form->hosts / form->ranks) : 0.0);
+  if (weir_factors_encoded(plan)) return shortening(plan);
   if (scheme == WEIR_SCHEME_GATHER || weir_sums_rounded(plan) || !weir_sum_of(&named, &sum))
     return 0.0;
   return levels_scratch(&sum, form, summed);

@@ -134,11 +134,10 @@ static double mean_gain(const weir_engine *engine) {
 /* What a bucket's exchange cost: with the bytes it really sent. */
 static weir_cost_terms executed_terms(const weir_bucket *bucket) {
   weir_cost_terms terms = bucket->terms;
-  if (bucket->passage.gathered > 0 && bucket->due > 0) {
-    const double bytes = bucket->passage.gathered / bucket->engine->size / bucket->due;
-    terms.byte_terms *= bytes;
-    terms.spread_terms *= sqrt(bytes);
-  }
+  const weir_shortened *shortened = &bucket->passage.shortened;
+  if (bucket->passage.gathered > 0 && bucket->due > 0)
+    weir_cost_scale(&terms, bucket->passage.gathered / bucket->engine->size / bucket->due);
+  if (shortened->whole > 0) weir_cost_scale(&terms, shortened->sent / shortened->whole);
   terms.byte_terms = fmax(terms.byte_terms + bucket->passage.extra_bytes, 0);
   return terms;
 }
@@ -188,13 +187,17 @@ static void set_virtual_times(weir_engine *engine) {
 }
 
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
+  weir_shortened shortened = {0};
   memset(record, 0, sizeof *record);
   for (size_t k = 0; k < engine->set.count; k++) {
     const weir_cost_terms terms = executed_terms(&engine->set.bucket[k]);
+    shortened.whole += engine->set.bucket[k].passage.shortened.whole;
+    shortened.sent += engine->set.bucket[k].passage.shortened.sent;
     record->terms.alpha_terms += terms.alpha_terms;
     record->terms.byte_terms += terms.byte_terms;
     record->terms.spread_terms += terms.spread_terms;
   }
+  if (shortened.whole > 0) record->shortened = shortened.sent / shortened.whole;
   if (engine->config.rooms && engine->size > 1)
     record->rooms = engine->config.rooms_inside ? WEIR_ROOMS_INSIDE : WEIR_ROOMS_ALL;
   if (record->rooms != WEIR_ROOMS_NONE)

@@ -77,12 +77,14 @@ typedef enum weir_decoding {
 
 /* A set of one, of what has a number below 32: bits of weir_codec.schemes, .usual and .wires. */
 #define WEIR_WITH(number) (UINT32_C(1) << (number))
-#define WEIR_WIRES_ALL (WEIR_WITH(WEIR_WIRE_COUNT) - 1)
+#define WEIR_WIRES_ALL (WEIR_WITH(WEIR_WIRE_LISTS) - 1)
 /* Of values that are summed: sums of halves would overflow, and an all-reduce takes bf16. */
 #define WEIR_WIRES_SUMMED (WEIR_WIRES_ALL & ~WEIR_WITH(WEIR_WIRE_AUTO_FP16))
 
 /* Of thin matrices: as they are, or in bf16. */
 #define WEIR_WIRES_FACTORS (WEIR_WITH(WEIR_WIRE_PAPER) | WEIR_WITH(WEIR_WIRE_AUTO_BF16))
+/* Of a quantizer with buckets: codes as they are, or by how often they occur (entropy.h). */
+#define WEIR_WIRES_CODES (WEIR_WITH(WEIR_WIRE_PAPER) | WEIR_WITH(WEIR_WIRE_HUFFMAN))
 
 /* fixed + per_element * elements + messages decoded here * (per_decoded * elements + per_kept *
  * kept), in s. */
@@ -150,6 +152,7 @@ typedef struct weir_codec {
   struct {
     unsigned least, most;
   } bits; /* an element that it can be asked for */
+  unsigned scales; /* floats before each bucket's codes, where it has buckets */
   /* Its mode, of codecs whose plans may name another bucket than the usual one: then
    * weir_plan_bound and weir_plan_encode are for what bound and encode are; NULL for the others. */
   const weir_qsgd_options *qsgd;
@@ -179,6 +182,8 @@ weir_status weir_plan_encode(const weir_plan *plan, weir_codec_context *context,
 enum { WEIR_QSGD_BITS_LEAST = 2, WEIR_QSGD_WIDTHS = 7 };
 void weir_qsgd_mean_errors(const float *x, size_t n, uint32_t bucket,
                            double error2[WEIR_QSGD_WIDTHS]);
+/* May codes of such a sum travel by how often they occur (WEIR_WIRE_HUFFMAN)? */
+bool weir_codes_shorten(const weir_plan *plan);
 /* Do values of such a sum travel rounded, so that ranks keep what that loses? */
 bool weir_sums_rounded(const weir_plan *plan);
 /* The codec whose row says that it is the usual one of a scheme. */

@@ -100,6 +100,8 @@ const weir_codec weir_codec_companded = {
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST},
+    .wires = WEIR_WIRES_CODES,
+    .scales = 1,
     .device = true,
     .kept = weir_none_kept,
     .bound = bound,

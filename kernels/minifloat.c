@@ -103,6 +103,8 @@ const weir_codec weir_codec_minifloat = {
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {BITS_LEAST, BITS_MOST},
+    .wires = WEIR_WIRES_CODES,
+    .scales = 1,
     .device = true,
     .kept = weir_none_kept,
     .bound = bound,

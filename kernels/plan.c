@@ -17,6 +17,7 @@ static const char *const wire_names[WEIR_WIRE_COUNT] = {
     [WEIR_WIRE_AUTO_FP32] = "auto-fp32",
     [WEIR_WIRE_AUTO_BF16] = "auto-bf16",
     [WEIR_WIRE_AUTO_FP16] = "auto-fp16",
+    [WEIR_WIRE_HUFFMAN] = "huffman",
 };
 
 const char *weir_codec_name(uint32_t codec) {
@@ -67,13 +68,25 @@ static weir_status check_scheme(const weir_codec *codec, const weir_plan *plan) 
                    expected, name);
 }
 
+bool weir_codes_shorten(const weir_plan *plan) {
+  return weir_factors_encoded(plan) ||
+         (weir_codecs[plan->codec]->scales > 0 && plan->scheme == WEIR_SCHEME_COMPRESSED &&
+          plan->algorithm == WEIR_ALGORITHM_SRA);
+}
+
 static weir_status check_wire(const weir_codec *codec, const weir_plan *plan) {
   char expected[WEIR_PLAN_TEXT_MAX];
   if (codec->wires == 0 && plan->wire != WEIR_WIRE_PAPER)
     return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec->name);
-  if (weir_factors_encoded(plan) && plan->wire != WEIR_WIRE_PAPER)
-    return weir_fail(WEIR_E_INVALID, "codec %s by sra takes no wire format: %s's %g bits travel",
-                     codec->name, weir_codec_name(codec->factors.codec), codec->factors.cr * 32);
+  const bool factors = weir_factors_encoded(plan), huffman = plan->wire == WEIR_WIRE_HUFFMAN;
+  if (factors && plan->wire != WEIR_WIRE_PAPER && !huffman)
+    return weir_fail(WEIR_E_INVALID, "codec %s by sra takes huffman or no wire format: %s's %g bits"
+                     " travel", codec->name, weir_codec_name(codec->factors.codec),
+                     codec->factors.cr * 32);
+  if (factors) return WEIR_OK;
+  if (huffman && codec->scales > 0 && !weir_codes_shorten(plan))
+    return weir_fail(WEIR_E_INVALID, "codec %s takes huffman by sra and hier-sra alone",
+                     codec->name);
   if (codec->wires == 0 || codec->wires >> plan->wire & 1) return WEIR_OK;
   list_names(weir_wire_name, WEIR_WIRE_COUNT, codec->wires, expected, sizeof expected);
   return weir_fail(WEIR_E_INVALID, "codec %s takes %s, not %s", codec->name, expected,
@@ -210,7 +223,7 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
   if (bucket && parse_bucket(text, field[3], &p) != WEIR_OK) return WEIR_E_PARSE;
   if (n == 4 && !bucket && !look_up(weir_wire_name, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
     return weir_fail(WEIR_E_PARSE,
-                     "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16)",
+                     "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16, huffman)",
                      text);
   char *end = NULL;
   errno = 0;

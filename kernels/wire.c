@@ -79,7 +79,7 @@ weir_status weir_wire_encode(size_t n, const uint32_t *index, const float *value
                              weir_wire_format format, void *out, size_t capacity, size_t *bytes,
                              float *error) {
   *bytes = 0;
-  if (format >= WEIR_WIRE_COUNT)
+  if (format >= WEIR_WIRE_LISTS)
     return weir_fail(WEIR_E_INVALID, "unknown wire format %u", (unsigned)format);
   weir_status status = check_list(n, index, k);
   if (status != WEIR_OK) return status;

@@ -8,6 +8,9 @@
  * first come in where the second's errors will be, those of the second where the first's were sent
  * from.
  *
+ * With coder->huffman messages are shortened where they lie before they are sent, and restored where
+ * they came in, before they are read.
+ *
  * Where messages stay (coder->stays) each has a place of its own in its rank's room, and ranks meet
  * instead of sending them. */
 #include <string.h>
@@ -90,6 +93,18 @@ static weir_status encode(sra *s, int r, int part, uint32_t draw, size_t *bytes)
   return weir_coder_encode(s->coder, s->x, s->error, c, s->rank, draw, out_of(s, r, part), bytes);
 }
 
+/* What of a part travels, once its message is there. */
+static weir_status shorten(const sra *s, void *message, size_t count, size_t *bytes) {
+  if (!s->coder->huffman || s->coder->stays) return WEIR_OK;
+  return weir_coder_shorten(s->comm, s->coder, message, count, bytes);
+}
+
+/* The message of a part that came in: exactly its own length, or shortened. */
+static weir_status take(const sra *s, const weir_recv *recv, size_t count) {
+  if (!s->coder->huffman) return weir_comm_expect(s->comm, recv, 1);
+  return weir_coder_restore(s->comm, s->coder, recv->peer, recv->data, count, recv->bytes);
+}
+
 /* Straight from everybody to everybody.  Others' values are added to one's own, which has not been
  * rounded. */
 static weir_status scatter(sra *s, int part) {
@@ -107,9 +122,14 @@ static weir_status scatter(sra *s, int part) {
     status = encode(s, to, part, (uint32_t)(to * 2 + part), &send[messages].bytes);
   }
   if (status == WEIR_OK) status = weir_coder_await(s->coder);
+  for (size_t i = 0; i < messages && status == WEIR_OK; i++)
+    status = shorten(s, out_of(s, send[i].peer, part), part_of(s, send[i].peer, part).count,
+                     &send[i].bytes);
   if (status == WEIR_OK)
     status = s->coder->stays ? weir_comm_meet(s->comm, NULL)
-                             : weir_comm_exchange(s->comm, send, messages, recv, messages);
+                             : weir_comm_transfer(s->comm, send, messages, recv, messages);
+  for (size_t i = 0; i < messages && status == WEIR_OK && !s->coder->stays; i++)
+    status = take(s, &recv[i], own.count);
   for (int r = 0; r < s->size && status == WEIR_OK; r++)
     if (r != s->rank)
       status =
@@ -126,10 +146,9 @@ static unsigned char *sum_of(const sra *s, int r) {
                   : (unsigned char *)(s->x + longer + (size_t)r * each);
 }
 
-/* Everybody's sum and header to everybody. */
-static weir_status pass_round(sra *s, const void *mine, weir_headers *headers) {
-  const size_t header = weir_headers_bytes(headers),
-               own = weir_coder_bound(s->coder, share_of(s, s->rank).count);
+/* Everybody's sum and header to everybody; own: bytes of this rank's that travel. */
+static weir_status pass_round(sra *s, const void *mine, size_t own, weir_headers *headers) {
+  const size_t header = weir_headers_bytes(headers);
   const uint32_t hop = (uint32_t)s->parts;
   weir_send *send = s->comm->send;
   weir_recv *recv = s->comm->recv;
@@ -144,7 +163,21 @@ static weir_status pass_round(sra *s, const void *mine, weir_headers *headers) {
     send[messages] = (weir_send){to, weir_headers_at(headers, s->rank), header, hop + 1};
     recv[messages++] = (weir_recv){from, weir_headers_at(headers, from), header, hop + 1, 0};
   }
-  return weir_comm_exchange(s->comm, send, messages, recv, messages);
+  weir_status status = weir_comm_transfer(s->comm, send, messages, recv, messages);
+  for (size_t i = 0; i < messages && status == WEIR_OK; i++)
+    status = recv[i].hop == hop ? take(s, &recv[i], share_of(s, recv[i].peer).count)
+                                : weir_comm_expect(s->comm, &recv[i], 1);
+  return status;
+}
+
+/* Shortened for the others, and restored for this rank. */
+static weir_status pass_sums(sra *s, unsigned char *mine, size_t bytes, weir_headers *headers) {
+  const size_t count = share_of(s, s->rank).count;
+  weir_status status = shorten(s, mine, count, &bytes);
+  if (status == WEIR_OK) status = pass_round(s, mine, bytes, headers);
+  if (status == WEIR_OK && s->coder->huffman)
+    status = weir_coder_restore(s->comm, s->coder, s->rank, mine, count, bytes);
+  return status;
 }
 
 /* From where it came in each message goes down to its place, and becomes its values. */
@@ -159,7 +192,7 @@ static weir_status gather(sra *s, weir_headers *headers) {
   if (status == WEIR_OK) status = weir_coder_await(s->coder);
   if (status != WEIR_OK) return status;
   if (out != mine) memmove(mine, out, bytes);
-  status = s->coder->stays ? weir_comm_meet(s->comm, headers) : pass_round(s, mine, headers);
+  status = s->coder->stays ? weir_comm_meet(s->comm, headers) : pass_sums(s, mine, bytes, headers);
   for (int r = 0; r < s->size && status == WEIR_OK; r++) {
     const weir_chunk c = share_of(s, r);
     void *message = sum_of(s, r);

@@ -110,7 +110,7 @@ typedef enum weir_algorithm_id {
   WEIR_ALGORITHM_COUNT = 16
 } weir_algorithm_id;
 
-/* How kept elements are written on the wire. */
+/* How kept elements, or codes, are written on the wire. */
 typedef enum weir_wire_format {
   WEIR_WIRE_PAPER = 0,     /* "u32-fp32":  8 bytes an element, as in the papers */
   WEIR_WIRE_AUTO_FP32 = 1, /* "auto-fp32": cheapest index encoding, fp32 values */
@@ -118,7 +118,10 @@ typedef enum weir_wire_format {
                               factors too; rounding goes to the residual */
   WEIR_WIRE_AUTO_FP16 = 3, /* "auto-fp16": cheapest index encoding, IEEE half precision values;
                               rounding goes to the residual; with ag only */
-  WEIR_WIRE_COUNT = 4
+  WEIR_WIRE_HUFFMAN = 4,   /* "huffman":   a quantizer's codes by how often they occur, the same
+                              values in fewer bytes; with sra and hier-sra */
+  WEIR_WIRE_COUNT = 5,
+  WEIR_WIRE_LISTS = WEIR_WIRE_HUFFMAN /* those before it write kept elements */
 } weir_wire_format;
 
 typedef struct weir_plan {
@@ -185,10 +188,11 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
  * - selections: ag, and where tensors are not told apart hitopk, cr in (0, 1]
  * - selections whose indices all ranks share: art-*, cr in (0, 1], no auto-fp16; art-native-ring
  *   and art-native-tree with fp32 values
- * - encoders: ag and compressed-*, no wire format; cr is exactly bits an element / 32; qsgd, and it
- *   alone, in buckets of 64 to 8192 elements, a power of two
+ * - encoders: ag and compressed-*, no wire format, but for huffman, which quantizers with buckets
+ *   take with sra and hier-sra; cr is exactly bits an element / 32; qsgd, and it alone, in buckets
+ *   of 64 to 8192 elements, a power of two
  * - low rank: dense-*, with auto-bf16 in half the bytes, native* in fp32, and dense-sra, whose
- *   sums travel as messages of companded's 5 bits; cr is rank / 64, rank 1..64
+ *   sums travel as messages of companded's 5 bits, by huffman, too; cr is rank / 64, rank 1..64
  * - path=: without c none, with it encoders, and selections that do not tell tensors apart
  *
  * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more

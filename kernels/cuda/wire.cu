@@ -106,7 +106,7 @@ size_t weir_cuda_wire_bound(size_t n, size_t k, weir_wire_format format) {
 weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *index,
                                   const float *value, size_t k, weir_wire_format format, void *out,
                                   size_t capacity, uint64_t *bytes, float *error) {
-  if (format >= WEIR_WIRE_COUNT || (uintptr_t)out % 4 != 0)
+  if (format >= WEIR_WIRE_LISTS || (uintptr_t)out % 4 != 0)
     return weir_fail(WEIR_E_INVALID, "wire format %u into a message at %p", (unsigned)format, out);
   weir_status status = weir_cuda_ready(cuda, n, k);
   if (status == WEIR_OK && capacity < weir_cuda_wire_bound(n, k, format)) {

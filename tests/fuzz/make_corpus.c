@@ -32,7 +32,7 @@ static void write_wire(const char *folder) {
   size_t bytes = 0;
   for (size_t s = 0; s < 4; s++)
     for (size_t every = 1; every <= 13; every += 3)
-      for (weir_wire_format format = 0; format < WEIR_WIRE_COUNT; format++) {
+      for (weir_wire_format format = 0; format < WEIR_WIRE_LISTS; format++) {
         size_t k = 0;
         for (size_t i = 0; i < sizes[s]; i += every) index[k++] = (uint32_t)i;
         const float *value = s == 2 && every == 1 ? NULL : x;

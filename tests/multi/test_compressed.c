@@ -17,7 +17,8 @@ typedef struct job {
   uint32_t row, codec;
   double cr;
   const char *layout;    /* machines, a letter a rank; NULL: each rank is one */
-  weir_wire_format wire; /* HiTopKComm */
+  weir_wire_format wire; /* HiTopKComm's, or huffman */
+  bool peaked;           /* most elements far smaller than the largest */
   bool whole;            /* small whole numbers instead of drawn ones */
   size_t n;
   float *input, *x, *error; /* size * n; for HiTopKComm error is the residual */
@@ -34,6 +35,8 @@ static void draw_input(const job *j, int size) {
     for (size_t i = 0; i < j->n; i++)
       j->input[r * j->n + i] =
           j->whole ? (float)((int)(r * 7 + i * 3) % 16 - 8) : (float)weir_rng_uniform(&rng) - 0.5F;
+  for (size_t i = 0; j->peaked && i < (size_t)size * j->n; i++)
+    j->input[i] *= j->input[i] * j->input[i];
 }
 
 static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
@@ -45,8 +48,19 @@ static weir_status run_once(weir_comm *comm, const job *j, weir_codec_context *c
   const weir_codec *codec = weir_codec_find(j->codec);
   if (selects(j))
     return weir_hitopk(comm, codec, context, j->cr, j->wire, x, NULL, j->n, sum, NULL, headers);
-  const weir_coder coder = {.codec = codec, .context = context, .cr = j->cr, .seed = 99};
-  return weir_compressed[j->row].run(comm, &coder, x, j->n, error, headers);
+  weir_shortened shortened = {0};
+  const weir_coder coder = {.codec = codec,
+                            .context = context,
+                            .cr = j->cr,
+                            .seed = 99,
+                            .huffman = j->wire == WEIR_WIRE_HUFFMAN,
+                            .shortened = &shortened};
+  const weir_status status =
+      weir_compressed[j->row].run(comm, &coder, x, j->n, error, headers);
+  if (status == WEIR_OK && j->peaked && coder.huffman && weir_comm_size(comm) > 1 &&
+      !(shortened.sent < shortened.whole))
+    return weir_fail(WEIR_E_INTERNAL, "%g bytes travelled as %g", shortened.whole, shortened.sent);
+  return status;
 }
 
 static weir_status body(weir_transport *t, void *user) {
@@ -155,6 +169,41 @@ Test(compressed, long_messages_are_blocks) {
         job j = {.row = row, .codec = coders[c].codec, .cr = coders[c].cr, .n = longer[l]};
         run_case(GROUP_THREADS, 3, &j);
         done_case(&j, 3);
+      }
+}
+
+/* Codes that are coded are the same: so are sums and errors, to the bit, whether blocks become
+ * shorter or are as long as before, and of machines, too. */
+Test(compressed, huffman_changes_no_bit) {
+  static const struct {
+    uint32_t codec;
+    unsigned bits;
+  } coded[] = {{WEIR_CODEC_COMPANDED, 3}, {WEIR_CODEC_COMPANDED, 4}, {WEIR_CODEC_COMPANDED, 5},
+               {WEIR_CODEC_QSGD, 2},      {WEIR_CODEC_QSGD, 7},      {WEIR_CODEC_MINIFLOAT, 6},
+               {WEIR_CODEC_QSGD_L2, 8}};
+  static const size_t longer[] = {0, 1, 7, 129, 1000, 20011, 150001};
+  static const char *const layouts[] = {NULL, NULL, "abcd", "aabb", "aab"};
+  for (size_t c = 0; c < COUNT(coded); c++)
+    for (size_t l = 0; l < COUNT(longer); l++)
+      for (size_t m = 0; m < COUNT(layouts); m++) {
+        if (!sampled(3)) continue;
+        const int size = layouts[m] != NULL ? (int)strlen(layouts[m]) : m == 0 ? 3 : 8;
+        const uint32_t row = m < 2 ? WEIR_COMPRESSED_SRA : WEIR_COMPRESSED_HIER_SRA;
+        job plain = {.row = row,
+                     .codec = coded[c].codec,
+                     .cr = coded[c].bits / 32.0,
+                     .n = longer[l],
+                     .layout = layouts[m],
+                     .peaked = longer[l] > 100000};
+        job huffman = plain;
+        huffman.wire = WEIR_WIRE_HUFFMAN;
+        run_case(GROUP_THREADS, size, &plain);
+        run_case(GROUP_THREADS, size, &huffman);
+        const size_t bytes = (size_t)size * plain.n * sizeof(float);
+        cr_assert_eq(memcmp(plain.x, huffman.x, bytes), 0, "codec %u n %zu", plain.codec, plain.n);
+        cr_assert_eq(memcmp(plain.error, huffman.error, bytes), 0);
+        done_case(&plain, size);
+        done_case(&huffman, size);
       }
 }
 

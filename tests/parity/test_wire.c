@@ -105,7 +105,7 @@ Test(parity_wire, messages_are_equal) {
       uint8_t kind = 0;
       draw_indices(&rng, shapes[s][0], k, how, index);
       fill_shape(&rng, how == 0 ? 0 : 2, value, k);
-      for (unsigned format = 0; format < WEIR_WIRE_COUNT; format++) {
+      for (unsigned format = 0; format < WEIR_WIRE_LISTS; format++) {
         check(cuda, index, value, shapes[s][0], k, (weir_wire_format)format, &kind);
         cr_assert(kind < 3);
         seen[kind]++;
@@ -293,7 +293,7 @@ Test(parity_wire, errors_are_told) {
   cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, KEPT, WEIR_WIRE_AUTO_FP32, dm.data,
                                      room - 1, db.data, NULL),
                WEIR_E_CAPACITY);
-  cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, KEPT, WEIR_WIRE_COUNT, dm.data, room,
+  cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, KEPT, WEIR_WIRE_LISTS, dm.data, room,
                                      db.data, NULL),
                WEIR_E_INVALID);
   cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, KEPT, WEIR_WIRE_PAPER,

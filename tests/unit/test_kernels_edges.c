@@ -177,7 +177,7 @@ Test(kernels_edges, more_than_all) {
   }
   size_t size = 1, k = 1;
   for (uint32_t i = 0; i < 8; i++) indices[i] = i;
-  for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_COUNT; f++) {
+  for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_LISTS; f++) {
     cr_assert_eq(weir_wire_encode(7, indices, values, 8, f, message, sizeof message, &size, NULL),
                  WEIR_E_INVALID);
     cr_assert_eq(weir_wire_encode(7, indices, values, 7, f, message, sizeof message, &size, NULL),

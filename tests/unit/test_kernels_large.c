@@ -115,7 +115,7 @@ Test(kernels_large, moments_and_messages) {
   expected(KEPT, want);
   weir_gather(e, want, KEPT, value);
   float *to = map_tiled();
-  for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_COUNT; f++) {
+  for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_LISTS; f++) {
     size_t bytes = 0, k = 0;
     cr_assert_eq(weir_wire_encode(N, want, value, KEPT, f, message, sizeof message, &bytes, NULL),
                  WEIR_OK);

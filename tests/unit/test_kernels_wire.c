@@ -145,7 +145,7 @@ Test(kernels_wire, round_trips) {
     size_t kept[] = {0, n > 0, n / 1000, n / 100, n / 10, n / 3, n - n / 8, n};
     for (size_t c = 0; c < sizeof kept / sizeof kept[0]; c++) {
       size_t k = kept[c];
-      for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_COUNT; f++) {
+      for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_LISTS; f++) {
         random_indices(&rng, n, k, index);
         check_round_trip(&rng, n, k, index, f);
         for (size_t i = 0; i < k; i++) { /* one lump at the end */
@@ -165,7 +165,7 @@ Test(kernels_wire, reaches_the_largest_index) {
   uint32_t index[3] = {0, 5, UINT32_MAX - 1};
   float value[3] = {1.0F, -2.0F, 3.0F};
   uint8_t bytes[64];
-  for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_COUNT; f++) {
+  for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_LISTS; f++) {
     size_t size = 0;
     size_t k = 0;
     uint32_t got[3];
@@ -190,7 +190,7 @@ Test(kernels_wire, refuses_bad_lists) {
   cr_expect_eq(weir_wire_encode(2, past, NULL, 3, f, bytes, 256, &size, NULL), WEIR_E_INVALID);
   cr_expect_eq(weir_wire_encode((size_t)UINT32_MAX + 1, past, NULL, 3, f, bytes, 256, &size, NULL),
                WEIR_E_UNSUPPORTED);
-  cr_expect_eq(weir_wire_encode(11, past, NULL, 3, WEIR_WIRE_COUNT, bytes, 256, &size, NULL),
+  cr_expect_eq(weir_wire_encode(11, past, NULL, 3, WEIR_WIRE_LISTS, bytes, 256, &size, NULL),
                WEIR_E_INVALID);
   cr_expect_eq(size, 0);
 }
@@ -207,7 +207,7 @@ Test(kernels_wire, sizes_are_as_expected) {
   for (size_t c = 0; c < sizeof kept / sizeof kept[0]; c++) {
     size_t k = kept[c];
     random_indices(&rng, N, k, index);
-    for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_COUNT; f++) {
+    for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_LISTS; f++) {
       for (int with = 0; with < 2; with++) {
         size_t size = 0;
         cr_assert_eq(weir_wire_encode(N, index, with ? value : NULL, k, f, bytes,

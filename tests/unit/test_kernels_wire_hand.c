@@ -148,7 +148,7 @@ Test(kernels_wire_hand, the_least_of_three_lists_is_sent) {
 Test(kernels_wire_hand, too_little_room_is_left_alone) {
   static const uint32_t index[5] = {2, 3, 17, 40, 41};
   static const float value[5] = {1, -2, 3, -4, 5};
-  for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_COUNT; f++) {
+  for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_LISTS; f++) {
     uint8_t bytes[64];
     float error[5] = {0};
     const size_t whole = weir_wire_bound(64, 5, f);
