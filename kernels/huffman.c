@@ -167,7 +167,8 @@ static size_t read_lengths(const uint8_t *from, size_t bytes, size_t symbols, ui
   return (at + 1) / 2;
 }
 
-/* Lengths of a complete code, in the form that the encoder gives them: the bytes they take, or 0. */
+/* Lengths of a complete code, in the form that the encoder gives them: the bytes they take, or 0
+ * where they are not. */
 static size_t open_lengths(const uint8_t *from, size_t bytes, size_t symbols, uint8_t *length,
                            size_t *number) {
   uint8_t again[SYMBOLS / 2];
