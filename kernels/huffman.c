@@ -12,9 +12,9 @@ enum {
   SYMBOLS = 256,
   LONGEST = 11, /* bits of a code: the decoder's table fits into the first cache */
   ENTRIES = 1 << LONGEST,
-  WORD = 8,    /* bytes that are read and written at once */
-  WRITTEN = 4, /* symbols to a word, of at most 44 bits, after up to 7 that are left over */
-  READ = 5,    /* likewise when reading, where a word may be full: 7 + 55 bits */
+  WORD = 8,  /* bytes that are read and written at once */
+  GROUP = 4, /* symbols of a stream in a word: 44 bits after up to 7, and the next one's 11 */
+  TAKEN = 6, /* bytes that a group takes at most */
   SIZES = (STREAMS - 1) * (int)sizeof(uint32_t)
 };
 
@@ -60,27 +60,22 @@ static void gather(const uint32_t *count, leaves *l) {
 }
 
 /* Join the two lightest until one is left.  Whatever is joined is no lighter than what was joined
- * before, so both the leaves and the joined lie in order, and the lightest is first of the one or
+ * before, so both the leaves and the joined lie in order, and the lightest are first of the one or
  * the other; of equals the leaf, which keeps codes short.  parent[i]: of the i-th joined.  Nothing
  * here is a branch on counts, which no processor would guess. */
 static void join(const leaves *l, uint8_t *parent) {
-  uint32_t leaf[SYMBOLS + 1], joined[SYMBOLS + 1];
+  uint32_t leaf[SYMBOLS + 2], joined[SYMBOLS + 1];
   for (size_t i = 0; i < l->count; i++) leaf[i] = (uint32_t)(l->key[i] >> 8);
-  leaf[l->count] = UINT32_MAX;
-  joined[0] = UINT32_MAX;
-  size_t next[2] = {0, 0};
+  leaf[l->count] = leaf[l->count + 1] = UINT32_MAX;
+  memset(joined, 0xff, sizeof joined);
+  size_t next = 0, inner = 0;
   for (size_t made = 0; made + 1 < l->count; made++) {
-    uint32_t sum = 0;
-    for (int child = 0; child < 2; child++) {
-      const uint32_t a = leaf[next[0]], b = joined[next[1]];
-      const bool inner = b < a;
-      parent[next[1]] = (uint8_t)made; /* stays if it is taken, and is written again if not */
-      sum += inner ? b : a;
-      next[0] += !inner;
-      next[1] += inner;
-    }
-    joined[made] = sum;
-    joined[made + 1] = UINT32_MAX;
+    const uint32_t a = leaf[next], b = leaf[next + 1], c = joined[inner], d = joined[inner + 1];
+    const bool leaves_only = b <= c, joined_only = d < a;
+    parent[inner] = parent[inner + 1] = (uint8_t)made; /* written again unless they are taken */
+    joined[made] = leaves_only ? a + b : joined_only ? c + d : a + c;
+    next += 1U + leaves_only - joined_only;
+    inner += 1U + joined_only - leaves_only;
   }
 }
 
@@ -121,11 +116,11 @@ static void limit(size_t *number) {
   }
 }
 
-/* length[]: of every symbol's code; at least two symbols occur. */
-static void find_lengths(const uint32_t *count, uint8_t *length) {
+/* length[]: of every symbol's code; number[d]: how many of them are d bits.  At least two symbols
+ * occur. */
+static void find_lengths(const uint32_t *count, uint8_t *length, size_t *number) {
   leaves l;
-  uint8_t parent[SYMBOLS];
-  size_t number[LONGEST + 1];
+  uint8_t parent[SYMBOLS + 1];
   gather(count, &l);
   join(&l, parent);
   count_depths(parent, l.count, number);
@@ -172,7 +167,8 @@ static size_t read_lengths(const uint8_t *from, size_t bytes, size_t symbols, ui
   return (at + 1) / 2;
 }
 
-/* Lengths of a complete code, in the form that the encoder gives them: the bytes they take, or 0. */
+/* Lengths of a complete code, in the form that the encoder gives them: the bytes they take, or 0
+ * where they are not. */
 static size_t open_lengths(const uint8_t *from, size_t bytes, size_t symbols, uint8_t *length,
                            size_t *number) {
   uint8_t again[SYMBOLS / 2];
@@ -206,10 +202,9 @@ static void first_codes(const size_t *number, unsigned *next) {
 }
 
 /* For the encoder: a symbol's code in the highest bits of a word, and its length in the lowest. */
-static void code_words(const uint8_t *length, size_t symbols, uint64_t *word) {
-  size_t number[LONGEST + 1] = {0};
+static void code_words(const uint8_t *length, size_t symbols, const size_t *number,
+                       uint64_t *word) {
   unsigned next[LONGEST + 1];
-  for (size_t s = 0; s < symbols; s++) number[length[s]]++;
   first_codes(number, next);
   for (size_t s = 0; s < symbols; s++) {
     const unsigned d = length[s];
@@ -232,94 +227,86 @@ static void entries(const uint8_t *length, size_t symbols, const size_t *number,
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* A stream: its next byte and its end, and the bits that wait for a whole byte, below 8 of them, in
- * the highest bits of word.  What is below them is not part of the stream. */
+/* How many groups can be read or written a word at a time in what is left of a stream. */
+static size_t groups_in(size_t room) { return room < WORD ? 0 : (room - WORD) / TAKEN + 1; }
+
+/* A stream: its next byte, and the bits that wait for a whole byte, below 8 of them, in the highest
+ * bits of word.  What is below them is not part of the stream. */
 typedef struct sink {
   uint8_t *at;
-  uint8_t *end;
   uint64_t word;
   unsigned fill;
 } sink;
 
 static inline uint64_t appended(uint64_t word, uint64_t code) { return word >> code % 64 | code; }
 
-/* Lengths add up in the lowest byte of a sum of codes. */
-static inline void write_symbols(sink *to, const uint64_t *code, const uint8_t *symbol) {
+/* The codes are put together before they go to the stream, so that the next group need not wait.
+ * Lengths add up in the lowest byte of a sum of codes. */
+static inline void write_group(sink *to, const uint64_t *code, const uint8_t *symbol) {
   const uint64_t a = code[symbol[0]], b = code[symbol[STREAMS]];
   const uint64_t c = code[symbol[2 * STREAMS]], d = code[symbol[3 * STREAMS]];
-  to->word = appended(appended(appended(appended(to->word, a), b), c), d);
-  const unsigned fill = to->fill + (uint8_t)(a + b + c + d);
-  const uint64_t bits = to->word >> (64 - fill);
+  const unsigned added = (uint8_t)(a + b + c + d);
+  to->word = to->word >> added | appended(appended(appended(a, b), c), d);
+  to->fill += added;
+  const uint64_t bits = to->word >> (64 - to->fill);
   memcpy(to->at, &bits, WORD);
-  to->at += fill / 8;
-  to->fill = fill % 8;
+  to->at += to->fill / 8;
+  to->fill %= 8;
 }
 
-/* The last ones, which must not write beyond the stream. */
+/* The last ones, which must not write beyond the message. */
 static void write_symbol(sink *to, uint64_t code) {
   to->word = appended(to->word, code);
   to->fill += (uint8_t)code;
   for (; to->fill >= 8; to->fill -= 8) *to->at++ = (uint8_t)(to->word >> (64 - to->fill));
 }
 
-/* How often a word fits into every one of the streams, of which each time takes up to `taken`
- * bytes. */
-static size_t times(const size_t *room, size_t taken) {
-  size_t smallest = room[0];
-  for (size_t s = 1; s < STREAMS; s++) smallest = least(smallest, room[s]);
-  return smallest < WORD ? 0 : (smallest - WORD) / taken + 1;
-}
-
-/* Symbols written while all streams have room for whole words. */
-static size_t write_most(sink *to, const uint64_t *code, const uint8_t *symbol, size_t n) {
-  sink a = to[0], b = to[1], c = to[2], d = to[3];
-  const uint8_t *const begin = symbol, *const end =
-                                           symbol + n / (STREAMS * WRITTEN) * (STREAMS * WRITTEN);
-  for (;;) {
-    const size_t room[STREAMS] = {(size_t)(a.end - a.at), (size_t)(b.end - b.at),
-                                  (size_t)(c.end - c.at), (size_t)(d.end - d.at)};
-    size_t left = least(times(room, 6), (size_t)(end - symbol) / (STREAMS * WRITTEN));
-    if (left == 0) break;
-    for (; left > 0; left--, symbol += STREAMS * WRITTEN) {
-      write_symbols(&a, code, symbol);
-      write_symbols(&b, code, symbol + 1);
-      write_symbols(&c, code, symbol + 2);
-      write_symbols(&d, code, symbol + 3);
-    }
+/* Every fourth of n symbols.  Streams are written one after the other, so that words may reach
+ * beyond them, but not beyond `end`.  Returns where the stream ends. */
+static uint8_t *write_stream(const uint64_t *code, const uint8_t *symbol, size_t n, uint8_t *out,
+                             const uint8_t *end) {
+  sink to = {.at = out};
+  size_t i = 0;
+  for (size_t left = 1; left > 0;) {
+    left = least(groups_in((size_t)(end - to.at)), (n - i) / (STREAMS * GROUP));
+    for (size_t g = 0; g < left; g++, i += STREAMS * GROUP) write_group(&to, code, symbol + i);
   }
-  to[0] = a, to[1] = b, to[2] = c, to[3] = d;
-  return (size_t)(symbol - begin);
+  for (; i < n; i += STREAMS) write_symbol(&to, code[symbol[i]]);
+  if (to.fill > 0) *to.at++ = (uint8_t)(to.word >> (64 - to.fill));
+  return to.at;
 }
 
-static void write_streams(sink *to, const uint64_t *code, const uint8_t *symbol, size_t n) {
-  for (size_t i = write_most(to, code, symbol, n); i < n; i++)
-    write_symbol(&to[i % STREAMS], code[symbol[i]]);
-  for (size_t s = 0; s < STREAMS; s++)
-    if (to[s].fill > 0) *to[s].at = (uint8_t)(to[s].word >> (64 - to[s].fill));
+/* Streams after the lengths of all but the last; returns where they end. */
+static uint8_t *write_streams(const uint64_t *code, const uint8_t *symbol, size_t n, uint8_t *out,
+                              const uint8_t *end) {
+  uint8_t *at = out + SIZES;
+  for (size_t s = 0; s < STREAMS; s++) {
+    uint8_t *const begin = at;
+    at = write_stream(code, symbol + s, n - s, begin, end);
+    const uint32_t size = (uint32_t)(at - begin);
+    if (s + 1 < STREAMS) memcpy(out + s * sizeof size, &size, sizeof size);
+  }
+  return at;
 }
 
 /* --- encoding --------------------------------------------------------------------------------- */
 
-static void count_symbols(const uint8_t *symbol, size_t n, uint32_t count[COUNTERS][SYMBOLS]) {
+static void count_symbols(const uint8_t *symbol, size_t n, uint32_t *all) {
+  uint32_t count[COUNTERS][SYMBOLS] = {{0}};
   size_t i = 0;
-  memset(count, 0, COUNTERS * sizeof *count);
   for (; i + COUNTERS <= n; i += COUNTERS)
     for (size_t c = 0; c < COUNTERS; c++) count[c][symbol[i + c]]++;
-  for (; i < n; i++) count[i % COUNTERS][symbol[i]]++;
+  for (; i < n; i++) count[0][symbol[i]]++;
+  memset(all, 0, sizeof count[0]);
+  for (size_t c = 0; c < COUNTERS; c++)
+    for (size_t s = 0; s < SYMBOLS; s++) all[s] += count[c][s];
 }
 
-/* Counts of each stream's symbols, into the first tables, and of all of them. */
-static void add_counts(uint32_t count[COUNTERS][SYMBOLS], uint32_t *all) {
-  for (size_t s = 0; s < SYMBOLS; s++) {
-    for (size_t c = STREAMS; c < COUNTERS; c++) count[c - STREAMS][s] += count[c][s];
-    all[s] = count[0][s] + count[1][s] + count[2][s] + count[3][s];
-  }
-}
-
-static size_t stream_bytes(const uint32_t *count, const uint8_t *length) {
+/* Bytes of all streams at most, each of which ends with a whole byte. */
+static size_t most_bytes(const uint32_t *count, const uint8_t *length) {
   uint64_t bits = 0;
   for (size_t s = 0; s < SYMBOLS; s++) bits += (uint64_t)count[s] * length[s];
-  return (size_t)((bits + 7) / 8);
+  return (size_t)(bits / 8) + STREAMS;
 }
 
 static size_t store(const uint8_t *symbol, size_t n, uint8_t *out) {
@@ -328,46 +315,35 @@ static size_t store(const uint8_t *symbol, size_t n, uint8_t *out) {
   return 1 + n;
 }
 
-/* Streams after the lengths of all but the last. */
-static void write_body(const size_t *bytes, const uint8_t *length, const uint8_t *symbol, size_t n,
-                       size_t symbols, uint8_t *out) {
+/* Two symbols at least occur.  What is coded is longer than the sizes, so no stream is empty. */
+static size_t encode_coded(const uint8_t *symbol, size_t n, size_t symbols, const uint32_t *count,
+                           uint8_t *out) {
+  uint8_t length[SYMBOLS], fields[SYMBOLS / 2];
+  size_t number[LONGEST + 1];
   uint64_t code[SYMBOLS];
-  sink to[STREAMS];
-  uint8_t *at = out + SIZES;
-  for (size_t s = 0; s < STREAMS; at += bytes[s++]) {
-    const uint32_t size = (uint32_t)bytes[s];
-    to[s] = (sink){.at = at, .end = at + bytes[s]};
-    if (s + 1 < STREAMS) memcpy(out + s * sizeof size, &size, sizeof size);
-  }
-  code_words(length, symbols, code);
-  write_streams(to, code, symbol, n);
+  find_lengths(count, length, number);
+  const size_t taken = write_lengths(length, symbols, fields);
+  const size_t most = 1 + taken + SIZES + most_bytes(count, length);
+  if (most > n) return store(symbol, n, out);
+  out[0] = CODED;
+  memcpy(out + 1, fields, taken);
+  code_words(length, symbols, number, code);
+  return (size_t)(write_streams(code, symbol, n, out + 1 + taken, out + most) - out);
 }
 
 size_t weir_huffman_bound(size_t n, unsigned bits) {
   (void)bits;
-  return 1 + n;
+  return 1 + n; /* where codes do not pay, a byte a symbol */
 }
 
 size_t weir_huffman_encode(const uint8_t *symbol, size_t n, unsigned bits, uint8_t *out) {
-  uint32_t count[COUNTERS][SYMBOLS], all[SYMBOLS];
-  uint8_t length[SYMBOLS], fields[SYMBOLS / 2];
+  uint32_t count[SYMBOLS];
   if (n == 0 || n >= UINT32_MAX) return store(symbol, n, out); /* counts and sizes have 32 bits */
   count_symbols(symbol, n, count);
-  add_counts(count, all);
-  if (all[symbol[0]] == n) {
-    out[0] = ALIKE;
-    out[1] = symbol[0];
-    return 2;
-  }
-  find_lengths(all, length);
-  const size_t taken = write_lengths(length, (size_t)1 << bits, fields);
-  size_t bytes[STREAMS], total = 1 + taken + SIZES;
-  for (size_t s = 0; s < STREAMS; s++) total += bytes[s] = stream_bytes(count[s], length);
-  if (total >= 1 + n) return store(symbol, n, out);
-  out[0] = CODED;
-  memcpy(out + 1, fields, taken);
-  write_body(bytes, length, symbol, n, (size_t)1 << bits, out + 1 + taken);
-  return total;
+  if (count[symbol[0]] < n) return encode_coded(symbol, n, (size_t)1 << bits, count, out);
+  out[0] = ALIKE;
+  out[1] = symbol[0];
+  return 2;
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -379,19 +355,28 @@ typedef struct source {
   unsigned used;
 } source;
 
-static inline void read_symbols(source *from, const uint16_t *entry, uint8_t *symbol) {
+static inline uint64_t next_word(const source *from) {
   uint64_t word;
-  unsigned used = from->used;
   memcpy(&word, from->at, WORD);
-  word >>= used;
-  for (size_t i = 0; i < READ; i++) {
-    const unsigned e = entry[word % ENTRIES];
+  return word >> from->used;
+}
+
+/* e: the entry of the first.  Returns that of the first of the next group, which is looked up in
+ * this group's word, so that it need not wait for the next one. */
+static inline unsigned read_group(source *from, unsigned e, const uint16_t *entry,
+                                  uint8_t *symbol) {
+  uint64_t word = next_word(from);
+  unsigned used = from->used;
+  for (size_t i = 0; i < GROUP; i++) {
     word >>= e % 64;
     symbol[i * STREAMS] = (uint8_t)(e >> 8);
-    used += (uint8_t)e;
+    used += e; /* lengths add up in the lower byte */
+    e = entry[word % ENTRIES];
   }
+  used = (uint8_t)used;
   from->at += used / 8;
   from->used = used % 8;
+  return e;
 }
 
 /* The last ones, next to a stream's end.  False: the stream ends within the code. */
@@ -408,24 +393,31 @@ static bool read_symbol(source *from, const uint16_t *entry, uint8_t *symbol) {
   return true;
 }
 
-/* Symbols read while all streams have whole words left. */
-static size_t read_most(source *from, const uint16_t *entry, uint8_t *symbol, size_t n) {
+/* Groups of all streams, all of which have room for so many. */
+static void read_groups(source *from, const uint16_t *entry, uint8_t *symbol, size_t groups) {
   source a = from[0], b = from[1], c = from[2], d = from[3];
-  uint8_t *const begin = symbol, *const end = symbol + n / (STREAMS * READ) * (STREAMS * READ);
-  for (;;) {
-    const size_t room[STREAMS] = {(size_t)(a.end - a.at), (size_t)(b.end - b.at),
-                                  (size_t)(c.end - c.at), (size_t)(d.end - d.at)};
-    size_t left = least(times(room, 7), (size_t)(end - symbol) / (STREAMS * READ));
-    if (left == 0) break;
-    for (; left > 0; left--, symbol += STREAMS * READ) {
-      read_symbols(&a, entry, symbol);
-      read_symbols(&b, entry, symbol + 1);
-      read_symbols(&c, entry, symbol + 2);
-      read_symbols(&d, entry, symbol + 3);
-    }
+  unsigned of_a = entry[next_word(&a) % ENTRIES], of_b = entry[next_word(&b) % ENTRIES];
+  unsigned of_c = entry[next_word(&c) % ENTRIES], of_d = entry[next_word(&d) % ENTRIES];
+  for (; groups > 0; groups--, symbol += STREAMS * GROUP) {
+    of_a = read_group(&a, of_a, entry, symbol);
+    of_b = read_group(&b, of_b, entry, symbol + 1);
+    of_c = read_group(&c, of_c, entry, symbol + 2);
+    of_d = read_group(&d, of_d, entry, symbol + 3);
   }
   from[0] = a, from[1] = b, from[2] = c, from[3] = d;
-  return (size_t)(symbol - begin);
+}
+
+/* Symbols read while all streams have whole words left. */
+static size_t read_most(source *from, const uint16_t *entry, uint8_t *symbol, size_t n) {
+  size_t done = 0;
+  for (;;) {
+    size_t groups = (n - done) / (STREAMS * GROUP);
+    for (size_t s = 0; s < STREAMS; s++)
+      groups = least(groups, groups_in((size_t)(from[s].end - from[s].at)));
+    if (groups == 0) return done;
+    read_groups(from, entry, symbol + done, groups);
+    done += groups * STREAMS * GROUP;
+  }
 }
 
 /* Nothing but zeros is left, of less than a byte. */

@@ -18,8 +18,10 @@
  * that is free in its stream.  Streams end with a whole byte, which zeros fill up.  All numbers are
  * little-endian.
  *
- * A message follows from its symbols alone.  A decoder that reads four streams at once waits a
- * quarter as long for where the next code begins. */
+ * A message follows from its symbols alone.  A decoder takes lengths in that form only, nothing
+ * after the last stream, and no coded message that is as long as a stored one.  Whether the code
+ * is the shortest it does not ask, nor does a message say how many symbols it holds.  A decoder
+ * that reads four streams at once waits a quarter as long for where the next code begins. */
 #ifndef WEIR_KERNELS_HUFFMAN_H
 #define WEIR_KERNELS_HUFFMAN_H
 

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "kernels/encoder.h"
+#include "kernels/huffman.h"
 
 enum { MOST = 200 };
 static const size_t sizes[] = {0, 1, 9, MOST};
@@ -59,11 +60,34 @@ static void write_encoder(const char *folder, const weir_codec *codec, double bi
   }
 }
 
+/* The head of fuzz_huffman.c, then a message; and the same symbols as such. */
+static void write_huffman(const char *folder) {
+  enum { HEAD = 3 };
+  unsigned number = 0;
+  for (unsigned bits = 1; bits <= 8; bits++)
+    for (size_t s = 0; s < 4; s++) {
+      uint8_t symbol[MOST];
+      const size_t n = sizes[s];
+      const double middle = (1 << bits) / 2.0;
+      for (size_t i = 0; i < n; i++)
+        symbol[i] = (uint8_t)(middle + middle / 5 * (double)(x[i] < -4 ? -4 : x[i] > 4 ? 4 : x[i]));
+      message[0] = (uint8_t)(bits - 1);
+      message[1] = (uint8_t)n;
+      message[2] = 0;
+      save(folder, "huffman", number++,
+           HEAD + weir_huffman_encode(symbol, n, bits, message + HEAD));
+      message[0] |= 8;
+      for (size_t i = 0; i < n; i++) message[HEAD + i] = symbol[i];
+      save(folder, "huffman", number++, HEAD + n);
+    }
+}
+
 int main(int argc, char **argv) {
   if (argc != 2) fail("usage: make_corpus FOLDER");
   weir_rng rng = weir_rng_of(1);
   for (size_t i = 0; i < MOST; i++) x[i] = (float)weir_rng_normal(&rng);
   write_wire(argv[1]);
+  write_huffman(argv[1]);
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
     unsigned number = 0;
     weir_plan plan = {.codec = id, .scheme = WEIR_SCHEME_GATHER};

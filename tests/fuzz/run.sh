@@ -10,7 +10,7 @@ corpora=$(dirname "$(readlink -f "$0")")/corpus
 decoders="fp16 qsgd terngrad onebit efsignsgd wire"
 cmake --build "$build" --target fuzzers >/dev/null
 cd "$build/tests/fuzz"
-for part in ${*:-$decoders frames handshake shm}; do
+for part in ${*:-$decoders frames handshake huffman shm}; do
   case " $decoders " in
     *" $part "*) fuzzer=decoders most=4096 ;;
     *) fuzzer=$part most=1500 ;;

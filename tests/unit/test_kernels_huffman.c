@@ -167,8 +167,8 @@ Test(huffman, short_messages_by_hand) {
   free(message);
 }
 
-/* 128 symbols that occur as often as each other have codes of 7 bits, the other 128 none: both are a
- * field and 127 more, which are 7 times 16, then 8, 4, 2 and 1. */
+/* 128 symbols that occur as often as each other have codes of 7 bits, the other 128 none: both are
+ * a field and 127 more, which are 7 times 16, then 8, 4, 2 and 1. */
 Test(huffman, equal_lengths_take_runs) {
   static const uint8_t want[12] = {0xf7, 0xff, 0xff, 0xff, 0xde, 0x7c,
                                    0xf0, 0xff, 0xff, 0xff, 0xde, 0x0c};
