@@ -33,12 +33,12 @@ static void expect_sparse(const weir_plan *plan, unsigned bits) {
             "%s, expected nonzero of %u bits", text, bits);
 }
 
-/* Units of 128 values have two floats and their codes; a run of 16 takes a byte or two. */
+/* Units of 128 values have a float and their codes; a run of 16 takes a byte or two. */
 Test(sparse, of_a_sparse_gradient_no_more_than_that_is_sent_without_evidence) {
   for (uint32_t risk = WEIR_RISK_MEASURED; risk <= WEIR_RISK_SAFE; risk++)
     for (uint32_t settled = 0; settled < 2; settled++) {
       const weir_decision d = decide_at(0.03, risk, settled);
-      const double bits = settled ? 4 : 16, grid = settled ? 8.0 / 128 : 0, values = 30000;
+      const double bits = settled ? 4 : 16, grid = settled ? 4.0 / 128 : 0, values = 30000;
       const double least = values * (bits / 8 + grid) + values / 16;
       expect_sparse(&d.choice.plan, settled ? 4 : 16);
       cr_assert(d.switched);
