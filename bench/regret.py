@@ -52,7 +52,7 @@ POLICIES = {
     "nonzero4": "nonzero:0.125:ag",
     "nonzero2": "nonzero:0.0625:ag",
 }
-# Of a gradient without zeros these are qsgd's, gathered, which ALGORITHMS times.
+# Of a gradient without zeros these are companded's and qsgd's, gathered, which ALGORITHMS times.
 SPARSE_ONLY = {"nonzero4", "nonzero2"}
 
 # With 4 workers on links that are alike, nothing takes fewer bytes than halving and sra, and nothing takes fewer

@@ -57,7 +57,7 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 #define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
 /* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
  * Arms of one method share what is known of it. */
-#define WEIR_METHODS 11
+#define WEIR_METHODS 10
 /* How far a training has come.  What few bits lose is noise, which makes the second moments of an
  * optimizer such as Adam larger, and its steps smaller.  At the beginning 4 bits do harm by it,
  * later 3 (docs/internals/progress.md). */
@@ -80,8 +80,8 @@ const weir_arm *weir_arm_at(size_t a); /* the library's, below WEIR_ARMS */
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan);
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
 size_t weir_arm_of(const weir_plan *plan);
-/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 5 and 4 of companded,
- * and under SGD 3, all with error feedback? */
+/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 5 and 4 of companded and
+ * nonzero, and under SGD 3, all with error feedback? */
 bool weir_plan_safe(const weir_plan *plan);
 struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */

@@ -48,7 +48,7 @@ static void decode_piece(const weir_encoded *head, const float *scale, const uin
     weir_cpu()->read_squares(code, count, *scale, weir_companded_top(head->bits), to);
 }
 
-static weir_unit_format format_of(unsigned bits) {
+weir_unit_format weir_companded_format(unsigned bits) {
   return (weir_unit_format){
       .head = {.unit = BUCKET, .codec = WEIR_CODEC_COMPANDED, .bits = (uint8_t)bits},
       .scales = 1,
@@ -63,13 +63,13 @@ static unsigned bits_of(double cr) {
 }
 
 static size_t bound(const weir_layout *layout, double cr) {
-  const weir_unit_format format = format_of(bits_of(cr));
+  const weir_unit_format format = weir_companded_format(bits_of(cr));
   return weir_units_bound(&format, layout);
 }
 
 static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
                           double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  const weir_unit_format format = format_of(bits_of(cr));
+  const weir_unit_format format = weir_companded_format(bits_of(cr));
   *bytes = 0;
   if (format.head.bits == 0)
     return weir_fail(WEIR_E_INVALID,
@@ -87,7 +87,7 @@ static weir_status open_message(const void *message, size_t bytes, const weir_la
   if (head.bits < WEIR_COMPANDED_LEAST || head.bits > WEIR_COMPANDED_MOST || head.unit != BUCKET ||
       head.mode != 0)
     return weir_encoded_malformed(WEIR_CODEC_COMPANDED, "unknown bits, bucket or mode");
-  *format = format_of(head.bits);
+  *format = weir_companded_format(head.bits);
   return WEIR_OK;
 }
 

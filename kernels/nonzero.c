@@ -1,9 +1,9 @@
-/* nonzero: the elements that a step's gradient has touched, and no others, on qsgd's grids.  An
- * embedding gets gradient only in the rows that a batch has seen (sparse gradients, as Parallax
+/* nonzero: the elements that a step's gradient has touched, and no others, as companded has them.
+ * An embedding gets gradient only in the rows that a batch has seen (sparse gradients, as Parallax
  * sends them, Kim et al., 2019), and how many those are is seen from the gradient itself: no ratio
  * is asked for, and however many there are, all go.  What rounding loses of an element waits in the
  * residual until a gradient touches it again.  So every element is behind by one rounding of what
- * was last sent of it at most, which is all that qsgd promises of it, too.
+ * was last sent of it at most, which is all that companded promises of it, too.
  *
  * Which elements are touched, the gradients that e was made from say (weir_codec_context_touched);
  * or, where none are told, e itself.  They go as runs, per tensor, as embeddings' rows lie
@@ -14,20 +14,21 @@
  *   list        per tensor: the number of its runs and, unless that is 0, log2 of a unit that
  *               divides all places, and the runs: gap * 8 + min(length - 1, 7), and length - 8
  *               where that is 7, in units, the gap from the end of the run before
- *   values      qsgd's units of 128 values, one after the other; or, of 16 bits, bfloat16
+ *   values      companded's units of 128 values, one after the other; of 2 bits, whose squares
+ *               would be signs, qsgd's; or, of 16 bits, bfloat16
  *
  * Numbers of the list are in base 128, the lowest digits first, 128 added to all but the last.  A
  * tensor whose list would cost more than the zeros it saves is one run.
  *
- * nonzero-bf16 writes the same messages with values of 16 bits: a grid's step is noise to what is
- * far smaller than the others of its unit, which bfloat16 is not. */
+ * nonzero-bf16 writes the same messages with values of 16 bits: a grid's step, though finer near
+ * zero, is noise to what is far smaller than the others of its unit, which bfloat16 is not. */
 #include <math.h>
 
 #include "base/base.h"
 #include "kernels/encoder.h"
 #include "kernels/half.h"
 
-#define UNIT 128
+#define UNIT WEIR_COMPANDED_BUCKET
 #define HALF 16 /* bits of a value that is a bfloat16 */
 #define UNIT_LOG2_MOST 31
 #define SHORT 7                  /* lengths up to it are told with the gap */
@@ -145,16 +146,20 @@ static uint8_t *put_runs(uint8_t *to, const elements *x, const shape *s, size_t 
   return to;
 }
 
+static size_t unit_bytes(const weir_unit_format *format, size_t count) {
+  return format->scales * sizeof(float) + weir_codes_bytes(count, format->head.bits);
+}
+
 /* Bytes that so many values take, to a unit. */
-static size_t values_cost(size_t values, unsigned bits) {
-  if (bits == HALF) return values * sizeof(uint16_t);
-  return values * (2 * sizeof(float) + weir_codes_bytes(UNIT, bits)) / UNIT;
+static size_t values_cost(const weir_unit_format *format, size_t values) {
+  return values * unit_bytes(format, UNIT) / UNIT;
 }
 
 /* A tensor's part of the list; *values: how many it sends. */
-static uint8_t *put_tensor(uint8_t *to, const elements *x, unsigned bits, size_t *values) {
+static uint8_t *put_tensor(uint8_t *to, const elements *x, const weir_unit_format *format,
+                           size_t *values) {
   const shape s = look_at(x);
-  const size_t most = TENSOR_MOST + values_cost(x->n, bits) - values_cost(s.values, bits);
+  const size_t most = TENSOR_MOST + values_cost(format, x->n) - values_cost(format, s.values);
   uint8_t *const end = put_runs(to, x, &s, most);
   *values += end != NULL ? s.values : x->n;
   return end != NULL ? end : put_whole(to, x->n);
@@ -259,12 +264,20 @@ static const uint8_t *take_unit(const weir_unit_format *format, const uint8_t *f
   memcpy(scale, from, head);
   weir_cpu()->unpack(from + head, (count + 7) / 8, format->head.bits, code);
   format->decode(&format->head, scale, code, count, value, false);
-  return from + head + weir_codes_bytes(count, format->head.bits);
+  return from + unit_bytes(format, count);
+}
+
+static uint8_t *put_unit(const weir_unit_format *format, const float *value, size_t count,
+                         uint32_t key, uint8_t *to) {
+  const size_t head = format->scales * sizeof(float);
+  float scale[WEIR_SCALES_MAX];
+  format->encode(format, value, count, key, scale, to + head);
+  memcpy(to, scale, head);
+  return to + unit_bytes(format, count);
 }
 
 static uint8_t *put_values(const weir_unit_format *format, const float *e, walk *w, size_t values,
                            uint64_t seed, uint8_t *to) {
-  const size_t head = format->scales * sizeof(float), bits = format->head.bits;
   uint64_t number = 1;
   float value[WEIR_PIECE];
   for (size_t done = 0, count; done < values; done += count) {
@@ -273,20 +286,14 @@ static uint8_t *put_values(const weir_unit_format *format, const float *e, walk 
       part = some(w, count - i, &at);
       memcpy(value + i, e + at, part * sizeof *value);
     }
-    if (bits == HALF) {
+    if (format->head.bits == HALF) {
       to = put_halves(value, count, to);
       continue;
     }
-    const size_t units = count / UNIT, rest = count % UNIT;
-    format->encode_units(format, value, units, seed, number, to);
-    number += units;
-    to += units * (head + weir_codes_bytes(UNIT, (unsigned)bits));
-    if (rest == 0) continue;
-    float scale[WEIR_SCALES_MAX];
-    format->encode(format, value + units * UNIT, rest, weir_unit_key(seed, number), scale,
-                   to + head);
-    memcpy(to, scale, head);
-    to += head + weir_codes_bytes(rest, (unsigned)bits);
+    for (size_t i = 0, part; i < count; i += part) {
+      part = count - i < UNIT ? count - i : UNIT;
+      to = put_unit(format, value + i, part, weir_unit_key(seed, number++), to);
+    }
   }
   return to;
 }
@@ -316,8 +323,10 @@ static void take_values(const weir_unit_format *format, const uint8_t *from, wal
 /* --- the row ---------------------------------------------------------------------------------- */
 
 static weir_unit_format format_of(unsigned bits) {
-  weir_unit_format format = weir_qsgd_format(bits, UNIT);
+  weir_unit_format format =
+      bits < WEIR_COMPANDED_LEAST ? weir_qsgd_format(bits, UNIT) : weir_companded_format(bits);
   format.head.codec = WEIR_CODEC_NONZERO;
+  if (bits == HALF) format.scales = 0;
   return format;
 }
 
@@ -335,7 +344,7 @@ static size_t values_bytes(const weir_unit_format *format, size_t values) {
 static size_t bound(const weir_layout *layout, double cr) {
   const weir_unit_format format = format_of((unsigned)(cr * 32.0));
   return sizeof(weir_encoded) + sizeof(counts) + (TENSOR_MOST + 1) * layout->tensors +
-         values_bytes(&format, layout->offset[layout->tensors]) + 2 * sizeof(float) +
+         values_bytes(&format, layout->offset[layout->tensors]) + format.scales * sizeof(float) +
          format.head.bits;
 }
 
@@ -352,7 +361,7 @@ static weir_status encode(weir_codec_context *context, const float *e, const wei
   size_t values = 0;
   for (size_t t = 0; t < layout->tensors; t++) {
     const elements x = elements_of(context, e, layout, t);
-    to = put_tensor(to, &x, format.head.bits, &values);
+    to = put_tensor(to, &x, &format, &values);
   }
   const counts count = {(uint32_t)values, (uint32_t)(to - list)};
   memcpy((uint8_t *)out + sizeof(weir_encoded), &count, sizeof count);
@@ -384,9 +393,8 @@ static bool good_halves(const uint8_t *from, size_t values, double *peak) {
 
 static bool good_scales(const weir_unit_format *format, const uint8_t *from, size_t values,
                         double *peak) {
-  const size_t unit = format->scales * sizeof(float) + weir_codes_bytes(UNIT, format->head.bits);
   *peak = 0.0;
-  for (size_t done = 0; done < values; done += UNIT, from += unit) {
+  for (size_t done = 0; done < values; done += UNIT, from += unit_bytes(format, UNIT)) {
     float scale[WEIR_SCALES_MAX] = {0};
     memcpy(scale, from, format->scales * sizeof(float));
     const double reach = format->reach(&format->head, scale);
@@ -447,16 +455,15 @@ static weir_status check(const void *message, size_t bytes, const weir_layout *l
 
 double weir_nonzero_share(double nonzero, double runs, double cr) {
   static const double run = 1.5; /* bytes */
-  const double grid = cr * 32.0 == HALF ? 0 : 2 * sizeof(float), unit = grid + 4.0 * UNIT * cr;
-  const double share = nonzero + runs * run * UNIT / unit;
+  const weir_unit_format format = format_of((unsigned)(cr * 32.0));
+  const double share = nonzero + runs * run * UNIT / (double)unit_bytes(&format, UNIT);
   return share < 1.0 ? share : 1.0;
 }
 
 const weir_codec weir_codec_nonzero = {
     .id = WEIR_CODEC_NONZERO,
     .name = "nonzero",
-    .unbiased = true,
-    .description = "qsgd of the elements whose gradient is not zero, as runs of such",
+    .description = "companded (2 bits: qsgd) of what a gradient touches, as runs of such",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER),
     .bits = {2, 8},
     .by_tensor = true,

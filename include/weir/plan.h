@@ -60,7 +60,8 @@ typedef enum weir_codec_id {
   WEIR_CODEC_QSGD_L2 = 17,         /* "qsgd-l2":         b = 4..8; with fewer, residuals grow */
   WEIR_CODEC_QSGD_L2_NEAREST = 18, /* "qsgd-l2-nearest": b = 4..8 */
   /* An encoder of what a step has touched. */
-  WEIR_CODEC_NONZERO = 19, /* "nonzero": qsgd of the elements whose gradient is not 0; b = 2..8 */
+  WEIR_CODEC_NONZERO = 19, /* "nonzero": companded, b = 3..8, or qsgd, b = 2, of the elements whose
+                              gradient is not 0; cr b/32 */
   WEIR_CODEC_NONZERO_BF16 = 20, /* "nonzero-bf16": the same in bfloat16, cr 0.5 */
   /* An encoder whose errors are in proportion to the elements. */
   WEIR_CODEC_MINIFLOAT = 21, /* "minifloat": floats of 4 bits of exponent; cr b/32, b = 5..8 */

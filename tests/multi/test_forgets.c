@@ -254,6 +254,7 @@ Test(forgets, what_needs_error_feedback_is_refused) {
   refuses("fixed:efsignsgd:0.03125:ag", "codec efsignsgd needs error_feedback");
   refuses("fixed:terngrad:0.0625:ag", "codec terngrad needs error_feedback"); /* it clips */
   refuses("fixed:qsgd-nearest:0.125:ag", "codec qsgd-nearest needs error_feedback");
+  refuses("fixed:nonzero:0.125:ag", "codec nonzero needs error_feedback");
   refuses("groups:layers:topk:0.01:ag", "codec topk needs error_feedback");
 }
 

@@ -195,15 +195,17 @@ Test(nonzero, room_for_all_sends_all_bit_for_bit) {
 
 /* --- what gradients have touched, and no more ------------------------------------------------- */
 
-/* Draws err by less than a step of the grid, which is at most the range of all values over 255. */
+/* Rounding errs by half a step of the grid at most, of which the largest, between the squares of T
+ * and T - 1, is 2T - 1 of T^2 parts of the largest value. */
 static void train_touched(member *m) {
   const sparse *s = m->group->shared;
   const weir_engine_config config = {.comm = m->comm,
                                      .layout = {TENSORS, offset},
                                      .first_plan = s->plan,
                                      .codec_threads = s->threads};
+  const double top = exp2(32 * s->plan.cr - 1) - 1;
   const double most =
-      2 * 6.0 / (exp2(32 * s->plan.cr) - 1); /* of normal numbers, with remainders */
+      6.0 * (2 * top - 1) / (2 * top * top); /* of normal numbers, with remainders */
   weir_engine *engine;
   double behind[N] = {0};
   if (weir_engine_create(&engine, &config) != WEIR_OK) abort();
@@ -234,8 +236,8 @@ static void train_touched(member *m) {
 /* Every element is behind by one rounding at most, however long it waits, and remainders do not go
  * out by themselves. */
 Test(nonzero, what_is_touched_goes_and_nothing_else) {
-  const char *const plans[] = {"nonzero:0.25:ag", "nonzero:0.125:ag-ring"};
-  for (size_t p = 0; p < 2; p++) {
+  const char *const plans[] = {"nonzero:0.25:ag", "nonzero:0.125:ag-ring", "nonzero:0.09375:ag"};
+  for (size_t p = 0; p < 3; p++) {
     sparse *s = make(plans[p]);
     s->threads = 1 + (unsigned)p;
     s->dense_at = 30;

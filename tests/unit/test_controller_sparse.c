@@ -33,14 +33,14 @@ static void expect_sparse(const weir_plan *plan, unsigned bits) {
             "%s, expected nonzero of %u bits", text, bits);
 }
 
-/* Units of 128 values have two floats and their codes; a run of 16 takes a byte or two. */
+/* Units of 128 values have a float and their codes; a run of 16 takes a byte or two. */
 Test(sparse, of_a_sparse_gradient_no_more_than_that_is_sent_without_evidence) {
   for (uint32_t risk = WEIR_RISK_MEASURED; risk <= WEIR_RISK_SAFE; risk++)
-    for (uint32_t settled = 0; settled < 2; settled++) {
+    for (uint32_t settled = WEIR_UNSETTLED; settled <= WEIR_SETTLED_SGD; settled++) {
       const weir_decision d = decide_at(0.03, risk, settled);
-      const double bits = settled ? 4 : 16, grid = settled ? 8.0 / 128 : 0, values = 30000;
+      const double bits = 5 - settled, grid = 4.0 / 128, values = 30000;
       const double least = values * (bits / 8 + grid) + values / 16;
-      expect_sparse(&d.choice.plan, settled ? 4 : 16);
+      expect_sparse(&d.choice.plan, 5 - settled);
       cr_assert(d.switched);
       cr_assert_eq(d.choice.gain, 1.0);
       /* The three messages of the others, straight from each. */
@@ -49,6 +49,33 @@ Test(sparse, of_a_sparse_gradient_no_more_than_that_is_sent_without_evidence) {
       cr_assert_float_eq(d.choice.progress_per_s,
                          1 / (0.02 + d.choice.compress_s + d.choice.comm_s), 1e-9);
     }
+}
+
+/* 16 bits, 5, and fewer as a training comes so far; 2 bits have to show what they do. */
+Test(sparse, its_arms_are_these) {
+  static const struct {
+    const char *plan;
+    bool safe;
+    uint32_t settled;
+  } arms[] = {{"nonzero-bf16:0.5:ag", true, WEIR_UNSETTLED},
+              {"nonzero:0.15625:ag", true, WEIR_UNSETTLED},
+              {"nonzero:0.125:ag", true, WEIR_SETTLED},
+              {"nonzero:0.09375:ag", true, WEIR_SETTLED_SGD},
+              {"nonzero:0.0625:ag", false, WEIR_UNSETTLED}};
+  size_t found = 0;
+  for (size_t a = 0; a < WEIR_ARMS; a++) found += weir_plan_sparse(&weir_arm_at(a)->plan);
+  cr_assert_eq(found, sizeof arms / sizeof *arms);
+  for (size_t i = 0; i < found; i++) {
+    const weir_plan plan = plan_of(arms[i].plan);
+    const size_t a = weir_arm_of(&plan);
+    cr_assert_lt(a, (size_t)WEIR_ARMS, "%s", arms[i].plan);
+    cr_assert_eq(weir_plan_safe(&plan), arms[i].safe, "%s", arms[i].plan);
+    cr_assert_eq(weir_arm_at(a)->settled, arms[i].settled, "%s", arms[i].plan);
+    cr_assert_eq(weir_method_of(&plan) < WEIR_METHODS, !arms[i].safe, "%s", arms[i].plan);
+  }
+  /* One method, whichever collective. */
+  const weir_plan sparse = plan_of("nonzero:0.0625:ag"), dense = plan_of("qsgd:0.0625:sra");
+  cr_assert_eq(weir_method_of(&sparse), weir_method_of(&dense));
 }
 
 Test(sparse, not_of_a_dense_gradient_nor_of_an_unknown_one_nor_at_other_risks) {
@@ -149,7 +176,7 @@ Test(sparse, why_there_are_no_buckets_is_said) {
     weir_controller_free(begin(&w, "safe"));
     cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
     run(controller, &w, 8);
-    expect_sparse(&w.plan, 16);
+    expect_sparse(&w.plan, 5);
     weir_controller_said(controller, said, sizeof said);
     cr_assert_eq(strstr(said, "without buckets: part of it may be dense") != NULL, overlap != 0,
                  "%s", said);
@@ -163,7 +190,7 @@ Test(sparse, it_is_taken_at_the_first_decision_and_stays) {
     world w;
     weir_controller *controller = begin(&w, risks[i]);
     run(controller, &w, 8);
-    expect_sparse(&w.plan, 16);
+    expect_sparse(&w.plan, 5);
     const uint64_t id = w.plan.id;
     for (int k = 0; k < 500; k++) {
       for (int r = 0; r < RANKS; r++) w.nonzero[r] = 0.028 + 0.002 * sin(k + r);
@@ -182,7 +209,7 @@ Test(sparse, what_a_method_withheld_is_sent_before) {
   char said[384];
   weir_controller *controller = begin(&w, "measured");
   run(controller, &w, 30);
-  expect_sparse(&w.plan, 16);
+  expect_sparse(&w.plan, 5);
   const weir_plan sparse = w.plan;
   w.plan = plan_of("topk:0.01:ag:auto-bf16");
   run(controller, &w, 1);
@@ -195,7 +222,7 @@ Test(sparse, what_a_method_withheld_is_sent_before) {
   weir_controller_said(controller, said, sizeof said);
   cr_assert(strstr(said, "what a method has held back is sent before"), "%s", said);
   run(controller, &w, 6);
-  expect_sparse(&w.plan, 16);
+  expect_sparse(&w.plan, 5);
   weir_controller_free(controller);
 }
 
@@ -204,12 +231,12 @@ Test(sparse, more_than_when_it_was_chosen_is_a_decision_at_once) {
   char said[384];
   weir_controller *controller = begin(&w, "safe");
   run(controller, &w, 30);
-  expect_sparse(&w.plan, 16);
+  expect_sparse(&w.plan, 5);
   w.nonzero[2] = 0.05; /* of one rank, in one step */
   step(controller, &w);
   w.nonzero[2] = 0.03;
   run(controller, &w, 2);
-  expect_sparse(&w.plan, 16);
+  expect_sparse(&w.plan, 5);
   weir_controller_said(controller, said, sizeof said);
   cr_assert(strstr(said, "for sparsity"), "%s", said);
   w.nonzero[0] = 1; /* a batch that leaves nothing out */

@@ -22,24 +22,93 @@ static size_t encode(weir_codec_context *context, const float *e, const weir_lay
 }
 
 /* Of 64 and 8 elements: 8..15 and 24..31 of the first, which a unit of 8 divides: gap 1, length 1,
- * twice; of the second all.  24 values in 4 bits: a grid and 12 bytes. */
+ * twice; of the second all. */
+static const size_t by_hand[] = {0, 64, 64, 72};
+static const weir_layout hand = {3, by_hand};
+#define LIST_BY_HAND "\2\3\x08\x08\0\1\3\0"
+
+static void repeat(const float x[8], float *e) {
+  memset(e, 0, by_hand[3] * sizeof *e);
+  for (size_t i = 0; i < 8; i++) e[8 + i] = e[24 + i] = e[64 + i] = x[i];
+}
+
+/* 24 values in 5 bits, of which the largest is 15^2, so that the scale is 1: codes are 15 more than
+ * the root of the nearest square, with the middles 0.5 and 90.5, in 5 bits each, the first
+ * in the lowest. */
 Test(nonzero, a_message_by_hand) {
-  const size_t offset[] = {0, 64, 64, 72};
-  const weir_layout layout = {3, offset};
-  float e[72] = {0}, got[72];
+  static const float x[] = {225.0F, -225.0F, 100.0F, -81.5F, 90.0F, 91.0F, 0.25F, -0.75F};
+  static const float nearest[] = {225.0F, -225.0F, 100.0F, -81.0F, 81.0F, 100.0F, 0.0F, -1.0F};
+#define CODES_30_0_25_6_24_25_15_14 "\x1e\x64\x83\xf3\x73"
+  static const char wanted[] =
+      "WRE1"
+      "\x48\0\0\0"                    /* elements */
+      "\x80\0\0\0"                    /* of a unit */
+      "\x13\x05\0\0"                  /* nonzero, bits */
+      "\x18\0\0\0"                    /* values */
+      "\x08\0\0\0"                    /* bytes of the list */
+      LIST_BY_HAND "\x00\x00\x80\x3f" /* the scale */
+      CODES_30_0_25_6_24_25_15_14 CODES_30_0_25_6_24_25_15_14 CODES_30_0_25_6_24_25_15_14;
+  float e[72], got[72], due[72];
+  uint8_t message[256];
+  double peak = 0;
+  repeat(x, e);
+  repeat(nearest, due);
+  const size_t bytes = encode(NULL, e, &hand, 5, message);
+  cr_assert_eq(bytes, sizeof wanted - 1);
+  for (size_t i = 0; i < bytes; i++)
+    cr_assert_eq(message[i], (uint8_t)wanted[i], "byte %zu: %x", i, message[i]);
+  cr_assert_eq(row()->decode(NULL, message, bytes, &hand, got, WEIR_DECODE_STORE), WEIR_OK);
+  for (size_t i = 0; i < 72; i++) cr_assert_eq(got[i], due[i], "%zu", i);
+  cr_assert_eq(row()->decode(NULL, message, bytes, &hand, got, WEIR_DECODE_ADD), WEIR_OK);
+  for (size_t i = 0; i < 72; i++) cr_assert_eq(got[i], 2 * due[i], "%zu", i);
+  cr_assert_eq(row()->check(message, bytes, &hand, &peak), WEIR_OK);
+  cr_assert_float_eq(peak, 225.0, 1e-3);
+}
+
+/* 2 bits have no squares but signs: four even values from the least to the largest, which two
+ * floats tell, and of these the ends are what they were. */
+Test(nonzero, two_bits_are_an_even_grid) {
+  static const float x[] = {12, -3, 12, -3, 12, -3, 12, -3};
+  static const char list[] = LIST_BY_HAND;
+  const size_t list_bytes = sizeof list - 1;
+  float e[72], got[72];
   uint8_t message[256];
   uint32_t count[2];
-  for (size_t i = 0; i < 8; i++) e[8 + i] = e[24 + i] = e[64 + i] = i % 2 ? -3.0F : 12.0F;
-  const size_t bytes = encode(NULL, e, &layout, 4, message);
-  static const uint8_t list[] = {2, 3, 1 << 3, 1 << 3, 0, 1, 3, 0};
+  repeat(x, e);
+  const size_t bytes = encode(NULL, e, &hand, 2, message);
   memcpy(count, message + HEAD, sizeof count);
   cr_assert_eq(count[0], 24u);
-  cr_assert_eq(count[1], sizeof list);
-  cr_assert_eq(memcmp(message + HEAD + COUNTS, list, sizeof list), 0);
-  cr_assert_eq(bytes, HEAD + COUNTS + sizeof list + 8 + 12);
-  /* Ends of a grid are what they were. */
-  cr_assert_eq(row()->decode(NULL, message, bytes, &layout, got, WEIR_DECODE_STORE), WEIR_OK);
+  cr_assert_eq(count[1], list_bytes);
+  cr_assert_eq(memcmp(message + HEAD + COUNTS, list, list_bytes), 0);
+  cr_assert_eq(bytes, HEAD + COUNTS + list_bytes + 8 + 6);
+  cr_assert_eq(row()->decode(NULL, message, bytes, &hand, got, WEIR_DECODE_STORE), WEIR_OK);
   for (size_t i = 0; i < 72; i++) cr_assert_float_eq(got[i], e[i], 1e-5, "%zu", i);
+}
+
+/* What is sent is companded's message of the same values, unit by unit, to the last bit. */
+Test(nonzero, values_are_compandeds) {
+  enum { VALUES = 1504 }; /* more than one piece, and part of a unit; in runs of 16 */
+  static float e[2 * VALUES], dense[VALUES];
+  static uint8_t message[4 * VALUES], other[4 * VALUES];
+  const weir_codec *const companded = weir_codec_find(WEIR_CODEC_COMPANDED);
+  const weir_layout layout = {1, (const size_t[]){0, sizeof e / sizeof *e}};
+  const weir_layout alone = {1, (const size_t[]){0, VALUES}};
+  weir_rng rng = weir_rng_of(6);
+  for (size_t i = 0; i < VALUES; i++)
+    e[i / 16 * 32 + i % 16] = dense[i] = (float)weir_rng_normal(&rng);
+  for (unsigned bits = 3; bits <= 8; bits++) {
+    uint32_t count[2];
+    size_t bytes = 0;
+    const size_t whole = encode(NULL, e, &layout, bits, message);
+    cr_assert_eq(
+        companded->encode(NULL, dense, &alone, bits / 32.0, 1, other, sizeof other, &bytes),
+        WEIR_OK);
+    memcpy(count, message + HEAD, sizeof count);
+    cr_assert_eq(count[0], (uint32_t)VALUES);
+    cr_assert_eq(whole - count[1] - COUNTS, bytes, "%u bits", bits);
+    cr_assert_eq(memcmp(message + HEAD + COUNTS + count[1], other + HEAD, bytes - HEAD), 0, "%u",
+                 bits);
+  }
 }
 
 /* Lengths from 8 on are told apart, and a list's numbers of 128 and more take two bytes. */
@@ -69,8 +138,17 @@ static void fill(weir_rng *rng, kind k, float *e, size_t n) {
   }
 }
 
-/* Whatever lies where: zeros stay zeros, others err by less than a step, and the message is never
- * longer than was said; a told gradient rules, of whatever type. */
+/* Of normal numbers, six about 20: of bfloat16 half a unit in the last place of 32; of 2 bits a
+ * step of a grid over all values, which has zeros to reach where a tensor goes whole; of others
+ * half the step between the squares of T and T - 1, T^2 being the largest. */
+static float errs_by(unsigned bits, bool zeros) {
+  const float top = (float)((1u << (bits - 1)) - 1);
+  if (bits == 16) return 0.0626F;
+  return bits == 2 ? (zeros ? 26.0F : 12.0F) / 3 : 26.0F * (2 * top - 1) / (2 * top * top);
+}
+
+/* Whatever lies where: zeros stay zeros, others err by no more than rounding does, and the message
+ * is never longer than was said; a told gradient rules, of whatever type. */
 Test(nonzero, what_is_touched_goes_and_in_no_more_than_was_said) {
   static float e[MOST], got[MOST], g[MOST];
   static uint16_t half[MOST];
@@ -82,7 +160,7 @@ Test(nonzero, what_is_touched_goes_and_in_no_more_than_was_said) {
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
     for (int told = 0; told < 3; told++) /* by e, by fp32, by halves */
-      for (unsigned bits = 2; bits <= 16; bits += bits < 8 ? 2 : 8) {
+      for (unsigned bits = 2; bits <= 16; bits += bits < 8 ? 1 : 8) {
         const size_t n = 1 + weir_rng_below(&rng, MOST), third = weir_rng_below(&rng, n + 1);
         const size_t offset[] = {0, third, third, n};
         const weir_layout layout = {3, offset};
@@ -98,8 +176,6 @@ Test(nonzero, what_is_touched_goes_and_in_no_more_than_was_said) {
         weir_codec_context_touched(context, told ? at : NULL, types);
         const size_t bytes = encode(context, e, &layout, bits, message);
         cr_assert_eq(row()->decode(NULL, message, bytes, &layout, got, WEIR_DECODE_STORE), WEIR_OK);
-        /* Normal numbers, six about 20; of bfloat16 half a unit in the last place of 32. */
-        const float step = bits == 16 ? 0.0626F : 12.0F / (float)((1u << bits) - 1);
         uint32_t count[2];
         size_t touched = 0;
         memcpy(count, message + HEAD, sizeof count);
@@ -107,22 +183,22 @@ Test(nonzero, what_is_touched_goes_and_in_no_more_than_was_said) {
         cr_assert(count[0] == touched || count[0] >= third || count[0] >= n - third);
         for (size_t i = 0; i < n; i++)
           if ((told ? g[i] : e[i]) != 0.0F)
-            cr_assert_lt(fabsf(got[i] - e[i]), step + (count[0] > touched ? 20 : 0));
+            cr_assert_lt(fabsf(got[i] - e[i]), errs_by(bits, count[0] > touched), "%u bits", bits);
           else if (count[0] == touched)
             cr_assert_eq(got[i], 0.0F, "element %zu: %g", i, (double)got[i]);
       }
   weir_codec_context_free(context);
 }
 
-/* Rows of 16 of which one in twenty is touched: half a byte an element, a grid of 8 bytes for 128
- * of them, and one byte or two for where a row is. */
+/* Rows of 16 of which one in twenty is touched: their bits, a scale of 4 bytes for 128 of them, two
+ * with 2 bits and none with 16, and one byte or two for where a row is. */
 Test(nonzero, rows_take_what_the_model_says) {
   static float e[MOST];
   static uint8_t message[2 * MOST];
   const weir_layout layout = {1, (const size_t[]){0, MOST}};
   weir_rng rng = weir_rng_of(4);
-  for (unsigned bits = 4; bits <= 16; bits *= 2) {
-    const double grid = bits == 16 ? 0 : 8.0 / 128;
+  for (unsigned bits = 2; bits <= 16; bits += bits < 8 ? 1 : 8) {
+    const double grid = bits == 16 ? 0 : (bits == 2 ? 8.0 : 4.0) / 128;
     size_t rows = 0;
     memset(e, 0, sizeof e);
     for (size_t r = 0; r < MOST / 16; r++) {
@@ -140,6 +216,10 @@ Test(nonzero, rows_take_what_the_model_says) {
     cr_assert(told > 0.9 * bytes && told < 1.1 * bytes, "%g, foretold %g", bytes, told);
   }
   cr_assert_eq(weir_nonzero_share(1.0, 0.5, 0.125), 1.0);
+  /* 1.5 bytes a run: 128 values take 4 + 80 bytes, 8 + 32 and 256. */
+  cr_assert_float_eq(weir_nonzero_share(0.03, 0.001, 5.0 / 32), 0.03 + 0.192 / 84, 1e-12);
+  cr_assert_float_eq(weir_nonzero_share(0.03, 0.001, 2.0 / 32), 0.03 + 0.192 / 40, 1e-12);
+  cr_assert_float_eq(weir_nonzero_share(0.03, 0.001, 16.0 / 32), 0.03 + 0.192 / 256, 1e-12);
 }
 
 static void refused(const uint8_t *message, size_t bytes, const weir_layout *layout,
@@ -172,6 +252,9 @@ Test(nonzero, what_is_malformed_is_refused_and_nothing_written) {
                 {8, 64, "unknown bits, bucket or mode"},
                 {13, 9, "unknown bits, bucket or mode"},
                 {13, 1, "unknown bits, bucket or mode"},
+                {13, 15, "unknown bits, bucket or mode"},
+                {13, 2, "wrong length"}, /* two scales and fewer codes */
+                {13, 7, "wrong length"},
                 {14, 1, "unknown bits, bucket or mode"},
                 {HEAD, 7, "wrong length"},
                 {HEAD, 65, "wrong length"},
@@ -184,11 +267,13 @@ Test(nonzero, what_is_malformed_is_refused_and_nothing_written) {
                 {list + 2, 5 << 3, "runs beyond"},
                 {list + 2, (1 << 3) + 5, "runs beyond"},
                 {list + 2, 128, "runs beyond"},
-                {list + 6 + 3, 0xff, "a scale out of range"}};
+                {list + 6 + 3, 0xff, "a scale out of range"},
+                {list + 6 + 3, 0xbf, "a scale out of range"},  /* less than 0 */
+                {list + 6 + 3, 0x7e, "a scale out of range"}}; /* 127^2 times it are too much */
   for (size_t i = 0; i < sizeof spoilt / sizeof *spoilt; i++) {
     memcpy(bad, good, bytes);
     bad[spoilt[i].at] = spoilt[i].value;
-    if (spoilt[i].at == list + 9) bad[list + 8] = 0xff; /* NaN */
+    if (spoilt[i].at == list + 9) bad[list + 8] = 0xff; /* which makes of 0xff NaN */
     refused(bad, bytes, &layout, spoilt[i].what);
   }
   for (size_t cut = 0; cut < bytes; cut++) refused(good, cut, &layout, "");
