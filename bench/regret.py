@@ -30,14 +30,14 @@ EPOCH = 50  # steps
 POLICIES = {
     "fp32": "none:1:dense-halving",
     "bf16": "bf16:1:dense-halving",
-    "minifloat8": "minifloat:0.25:sra",
-    "qsgd8": "qsgd:0.25:sra",
-    "qsgd4": "qsgd:0.125:sra",
-    "qsgd3": "qsgd:0.09375:sra",
-    "qsgd2": "qsgd:0.0625:sra",
-    "companded5": "companded:0.15625:sra",
-    "companded4": "companded:0.125:sra",
-    "companded3": "companded:0.09375:sra",
+    "minifloat8": "minifloat:0.25:sra:huffman",
+    "qsgd8": "qsgd:0.25:sra:huffman",
+    "qsgd4": "qsgd:0.125:sra:huffman",
+    "qsgd3": "qsgd:0.09375:sra:huffman",
+    "qsgd2": "qsgd:0.0625:sra:huffman",
+    "companded5": "companded:0.15625:sra:huffman",
+    "companded4": "companded:0.125:sra:huffman",
+    "companded3": "companded:0.09375:sra:huffman",
     "powersgd1": "powersgd:1:dense-halving",
     "powersgd4": "powersgd:4:dense-halving",
     "powersgd16": "powersgd:16:dense-halving",
@@ -50,17 +50,18 @@ POLICIES = {
     "star.01": "star:0.01:art-halving:auto-bf16",
     "var.01": "var:0.01:art-halving:auto-bf16",
     "nonzero4": "nonzero:0.125:ag",
+    "nonzero3": "nonzero:0.09375:ag",
     "nonzero2": "nonzero:0.0625:ag",
 }
 # Of a gradient without zeros these are companded's and qsgd's, gathered, which ALGORITHMS times.
-SPARSE_ONLY = {"nonzero4", "nonzero2"}
+SPARSE_ONLY = {"nonzero4", "nonzero3", "nonzero2"}
 
 # With 4 workers on links that are alike, nothing takes fewer bytes than halving and sra, and nothing takes fewer
 # latencies than what goes straight to everybody.
 ALGORITHMS = {
     "dense-halving": ["dense-doubling", "dense-direct"],
     "art-halving": ["art-doubling", "art-direct"],
-    "sra": ["ag-direct", "sra:huffman"],
+    "sra": ["ag-direct"],
     "ag": ["ag-direct"],
 }
 # Low rank's factors may travel rounded, too, which changes its loss by chance alone
@@ -180,7 +181,8 @@ def plans_of(policy):
     trained = POLICIES[policy]
     codec, _, collective = trained.split(":")[:3]
     others = ALGORITHMS[collective] + (FACTORS if codec == "powersgd" else [])
-    return [trained] + [trained.replace(f":{collective}", f":{other}") for other in others]
+    plain = trained.removesuffix(":huffman")
+    return [trained] + [plain.replace(f":{collective}", f":{other}") for other in others]
 
 
 def measure_terms(weir, workload, plan, work):
@@ -474,8 +476,9 @@ class Bench:
         for name in self.policies(workload):
             taken = compress_s[next(iter(of[name]["compress_ms"]))]
             terms = [self.terms_of(workload, plan) for plan in plans_of(name)]
+            trained = self.terms_of(workload, of[name]["policy"])
             by_plan = {
-                t["plan"]: time_fixed(of[name], terms[0], t, compute_s, taken, link) for t in terms
+                t["plan"]: time_fixed(of[name], trained, t, compute_s, taken, link) for t in terms
             }
             fastest[name] = min(by_plan, key=lambda plan: by_plan[plan][-1][1])
             timed[name] = by_plan[fastest[name]]

@@ -298,8 +298,8 @@ static void evaluate_as(const weir_decision_input *in, const weir_plan *plan, si
   c->plan = *plan;
   c->plan.id = 0;
   c->gain = plan_gain(in, plan);
-  c->compress_s = weir_plan_compress(plan, weir_input_shape(in), in->elements, in->devices != 0,
-                                     in->compress);
+  c->compress_s =
+      weir_plan_compress(plan, weir_input_shape(in), in->elements, in->devices != 0, in->compress);
   const double modelled = modelled_s(in, plan, &link, kept, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
@@ -311,8 +311,7 @@ static void evaluate_as(const weir_decision_input *in, const weir_plan *plan, si
 void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_candidate *c) {
   const weir_link link = weir_input_link(in);
   const size_t kept = sends(in, asked);
-  const weir_plan plan =
-      weir_select_plan(asked, weir_input_shape(in), &link, in->elements, kept);
+  const weir_plan plan = weir_select_plan(asked, weir_input_shape(in), &link, in->elements, kept);
   evaluate_as(in, &plan, kept, c);
 }
 

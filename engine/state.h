@@ -12,13 +12,13 @@ typedef struct weir_backend weir_backend;     /* backend.h */
 
 /* What a bucket's exchange brings.  Headers go along with the last bucket's last collective. */
 typedef struct weir_passage {
-  weir_moments moments; /* of e, this rank's; zero when it sits the step out */
-  double kept_square;   /* ||g_c||^2 of this rank */
-  double extra_bytes;   /* byte terms of the messages really sent less those expected */
-  double gathered;      /* bytes that all ranks together have gathered */
+  weir_moments moments;     /* of e, this rank's; zero when it sits the step out */
+  double kept_square;       /* ||g_c||^2 of this rank */
+  double extra_bytes;       /* byte terms of the messages really sent less those expected */
+  double gathered;          /* bytes that all ranks together have gathered */
   weir_shortened shortened; /* messages whose codes are coded */
-  size_t nonzero;       /* elements of g, where they are counted */
-  size_t runs;          /* that those make up */
+  size_t nonzero;           /* elements of g, where they are counted */
+  size_t runs;              /* that those make up */
 } weir_passage;
 
 /* A thread's stopwatch: what the time since the last lap went into. */

@@ -151,7 +151,7 @@ typedef struct weir_codec {
 
   struct {
     unsigned least, most;
-  } bits; /* an element that it can be asked for */
+  } bits;          /* an element that it can be asked for */
   unsigned scales; /* floats before each bucket's codes, where it has buckets */
   /* Its mode, of codecs whose plans may name another bucket than the usual one: then
    * weir_plan_bound and weir_plan_encode are for what bound and encode are; NULL for the others. */

@@ -4,7 +4,10 @@
 #include "base/base.h"
 #include "kernels/huffman.h"
 
-enum { FRONT = 8, TOLD = sizeof(weir_encoded) - FRONT }; /* of a header: magic and n, and the rest */
+enum {
+  FRONT = 8,
+  TOLD = sizeof(weir_encoded) - FRONT
+}; /* of a header: magic and n, and the rest */
 enum { PLAIN = 0, CODED = 1 };
 
 /* How a message's bytes are divided. */
@@ -59,8 +62,7 @@ static size_t code(const parts *p, const uint8_t *message, size_t bytes, uint8_t
   }
   memset(codes, 0, p->eights * p->symbol - p->codes);
   weir_cpu()->unpack(room, p->eights, p->symbol, symbol);
-  return p->units * p->scale_bytes +
-         weir_huffman_encode(symbol, p->eights * 8, p->symbol, out);
+  return p->units * p->scale_bytes + weir_huffman_encode(symbol, p->eights * 8, p->symbol, out);
 }
 
 size_t weir_entropy_shorten(const weir_codec *codec, const void *message, size_t bytes, void *room,
@@ -83,8 +85,8 @@ static bool decode(const parts *p, const uint8_t *from, size_t length, size_t by
   uint8_t *const symbol = symbols_in(room, bytes);
   const size_t scales = p->units * p->scale_bytes;
   const uint8_t *codes = room;
-  if (length < scales || !weir_huffman_decode(from + scales, length - scales, p->eights * 8,
-                                              p->symbol, symbol))
+  if (length < scales ||
+      !weir_huffman_decode(from + scales, length - scales, p->eights * 8, p->symbol, symbol))
     return false;
   weir_cpu()->pack(symbol, p->eights, p->symbol, room);
   for (size_t u = 0; u < p->units; u++) {

@@ -1,15 +1,14 @@
-/* A quantizer's message as it travels where links are slow: codes by how often they occur, Huffman's
- * code anew for every message, and without what its receiver knows.
+/* A quantizer's message as it travels where links are slow: codes by how often they occur, by
+ * Huffman's code anew for every message, and without what its receiver knows.
  *
- *   bytes 4-11 of the message's header (encoder.h), of which byte 15 is 1 where codes are coded
+ *   bytes 8-15 of the message's header (encoder.h), of which the last is 1 where codes are coded
  *   coded   the scales of all units, then a message of weir_huffman_encode of the bytes that the
  *           units' codes make up, one after the other, in symbols of as many whole codes as a byte
  *           holds (of two codes of 3 or 4 bits), filled up with zeros
  *   else    the rest of the message as it is
  *
- * Nothing is lost: what comes out is the message that went in, to the bit.  Under error feedback 3,
- * 4 and 5 bits of companded hold 2.1 to 2.6, 3.2 to 3.7 and 4.6 to 4.8 (docs/reference/performance.md,
- * "Codes by how often they occur"). */
+ * Nothing is lost: what comes out is the message that went in, to the bit.  What it brings is in
+ * docs/reference/performance.md, "Codes by how often they occur". */
 #ifndef WEIR_KERNELS_ENTROPY_H
 #define WEIR_KERNELS_ENTROPY_H
 

@@ -13,10 +13,8 @@
 #include "kernels/codec.h"
 
 static const char *const wire_names[WEIR_WIRE_COUNT] = {
-    [WEIR_WIRE_PAPER] = "u32-fp32",
-    [WEIR_WIRE_AUTO_FP32] = "auto-fp32",
-    [WEIR_WIRE_AUTO_BF16] = "auto-bf16",
-    [WEIR_WIRE_AUTO_FP16] = "auto-fp16",
+    [WEIR_WIRE_PAPER] = "u32-fp32",      [WEIR_WIRE_AUTO_FP32] = "auto-fp32",
+    [WEIR_WIRE_AUTO_BF16] = "auto-bf16", [WEIR_WIRE_AUTO_FP16] = "auto-fp16",
     [WEIR_WIRE_HUFFMAN] = "huffman",
 };
 
@@ -80,9 +78,10 @@ static weir_status check_wire(const weir_codec *codec, const weir_plan *plan) {
     return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec->name);
   const bool factors = weir_factors_encoded(plan), huffman = plan->wire == WEIR_WIRE_HUFFMAN;
   if (factors && plan->wire != WEIR_WIRE_PAPER && !huffman)
-    return weir_fail(WEIR_E_INVALID, "codec %s by sra takes huffman or no wire format: %s's %g bits"
-                     " travel", codec->name, weir_codec_name(codec->factors.codec),
-                     codec->factors.cr * 32);
+    return weir_fail(WEIR_E_INVALID,
+                     "codec %s by sra takes huffman or no wire format: %s's %g bits"
+                     " travel",
+                     codec->name, weir_codec_name(codec->factors.codec), codec->factors.cr * 32);
   if (factors) return WEIR_OK;
   if (huffman && codec->scales > 0 && !weir_codes_shorten(plan))
     return weir_fail(WEIR_E_INVALID, "codec %s takes huffman by sra and hier-sra alone",
@@ -222,9 +221,10 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
   const bool bucket = n == 4 && !strncmp(field[3], bucket_name, BUCKET_NAME);
   if (bucket && parse_bucket(text, field[3], &p) != WEIR_OK) return WEIR_E_PARSE;
   if (n == 4 && !bucket && !look_up(weir_wire_name, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
-    return weir_fail(WEIR_E_PARSE,
-                     "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16, huffman)",
-                     text);
+    return weir_fail(
+        WEIR_E_PARSE,
+        "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16, huffman)",
+        text);
   char *end = NULL;
   errno = 0;
   p.cr = strtod(field[1], &end) / ratio_unit(codec);

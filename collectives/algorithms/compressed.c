@@ -333,8 +333,8 @@ weir_status weir_coder_shorten(weir_comm *comm, const weir_coder *coder, void *m
   if (status != WEIR_OK) return status;
   for (size_t at = 0; at < count; at += block, from += each) {
     const size_t left = count - at, part = left < block ? left : block;
-    const length_type length = (length_type)weir_entropy_shorten(
-        coder->codec, from, message_of(coder, part), room, to);
+    const length_type length =
+        (length_type)weir_entropy_shorten(coder->codec, from, message_of(coder, part), room, to);
     memcpy(to + length, &length, sizeof length);
     to += length + sizeof length;
   }

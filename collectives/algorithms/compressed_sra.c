@@ -8,8 +8,8 @@
  * first come in where the second's errors will be, those of the second where the first's were sent
  * from.
  *
- * With coder->huffman messages are shortened where they lie before they are sent, and restored where
- * they came in, before they are read.
+ * With coder->huffman messages are shortened where they lie before they are sent, and restored
+ * where they came in, before they are read.
  *
  * Where messages stay (coder->stays) each has a place of its own in its rank's room, and ranks meet
  * instead of sending them. */

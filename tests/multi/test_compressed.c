@@ -55,8 +55,7 @@ static weir_status run_once(weir_comm *comm, const job *j, weir_codec_context *c
                             .seed = 99,
                             .huffman = j->wire == WEIR_WIRE_HUFFMAN,
                             .shortened = &shortened};
-  const weir_status status =
-      weir_compressed[j->row].run(comm, &coder, x, j->n, error, headers);
+  const weir_status status = weir_compressed[j->row].run(comm, &coder, x, j->n, error, headers);
   if (status == WEIR_OK && j->peaked && coder.huffman && weir_comm_size(comm) > 1 &&
       !(shortened.sent < shortened.whole))
     return weir_fail(WEIR_E_INTERNAL, "%g bytes travelled as %g", shortened.whole, shortened.sent);
