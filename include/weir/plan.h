@@ -120,7 +120,7 @@ typedef enum weir_wire_format {
   WEIR_WIRE_AUTO_FP16 = 3, /* "auto-fp16": cheapest index encoding, IEEE half precision values;
                               rounding goes to the residual; with ag only */
   WEIR_WIRE_HUFFMAN = 4,   /* "huffman":   a quantizer's codes by how often they occur, the same
-                              values in fewer bytes; with sra and hier-sra */
+                              values in fewer bytes (Huffman 1952); with sra and hier-sra */
   WEIR_WIRE_COUNT = 5,
   WEIR_WIRE_LISTS = WEIR_WIRE_HUFFMAN /* those before it write kept elements */
 } weir_wire_format;

@@ -14,7 +14,7 @@ enum {
   ROWS_RANKS_MAX = 16,
   ROWS_ALL = 2 * WEIR_ALLREDUCE_COUNT + WEIR_ALLGATHER_COUNT + WEIR_BROADCAST_COUNT +
              WEIR_REDUCE_SCATTER_COUNT + WEIR_REDUCE_COUNT + WEIR_GATHER_COUNT +
-             WEIR_COMPRESSED_COUNT
+             WEIR_COMPRESSED_COUNT + 2 /* coded codes */
 };
 
 typedef struct rows_course {
@@ -39,14 +39,15 @@ static inline void rows_fill(rows_course *c) {
   weir_comm_step(c->comm, 5, c->step++);
 }
 
-static inline weir_status rows_compress(rows_course *c, uint32_t row) {
+static inline weir_status rows_compress(rows_course *c, uint32_t row, bool huffman) {
   weir_codec_context *context = NULL;
   weir_status status = weir_codec_context_create(&context);
   const weir_coder coder = {.codec = weir_codec_find(WEIR_CODEC_QSGD),
                             .context = context,
                             .cr = 0.125,
                             .seed = 9,
-                            .bucket_log2 = 7};
+                            .bucket_log2 = 7,
+                            .huffman = huffman};
   if (status == WEIR_OK)
     status = weir_compressed[row].run(c->comm, &coder, c->x, c->n, c->error, NULL);
   weir_codec_context_free(context);
@@ -74,7 +75,12 @@ static inline weir_status rows_run(rows_course *c, uint32_t i) {
   i -= WEIR_REDUCE_COUNT;
   if (i < WEIR_GATHER_COUNT) return weir_gathers[i].run(c->comm, 0, c->x, stride, c->bytes);
   i -= WEIR_GATHER_COUNT;
-  return i < WEIR_COMPRESSED_COUNT ? rows_compress(c, i) : WEIR_E_CAPACITY;
+  if (i < WEIR_COMPRESSED_COUNT) return rows_compress(c, i, false);
+  switch (i - WEIR_COMPRESSED_COUNT) {
+    case 0: return rows_compress(c, WEIR_COMPRESSED_SRA, true);
+    case 1: return rows_compress(c, WEIR_COMPRESSED_HIER_SRA, true);
+    default: return WEIR_E_CAPACITY;
+  }
 }
 
 /* digest[ROWS_ALL]; neighbouring ranks share a machine.  Three ranks at least. */

@@ -42,10 +42,17 @@ typedef struct liar {
   int seen;
 } liar;
 
-/* Of selected elements or of an encoder. */
+/* Of selected elements or of an encoder; with coded codes it begins with companded's bucket, number
+ * and 4 bits. */
 static unsigned char *message_in(const void *data, size_t bytes) {
-  unsigned char *const at = bytes > 0 ? memmem(data, bytes, "WRM1", 4) : NULL;
-  return at != NULL || bytes == 0 ? at : memmem(data, bytes, "WRE1", 4);
+  static const struct {
+    const char *text;
+    size_t length;
+  } begins[] = {{"WRM1", 4}, {"WRE1", 4}, {"\x80\0\0\0\x16\x04\0\x01", 8}};
+  unsigned char *at = NULL;
+  for (size_t i = 0; i < sizeof begins / sizeof *begins && at == NULL && bytes > 0; i++)
+    at = memmem(data, bytes, begins[i].text, begins[i].length);
+  return at;
 }
 
 static bool picks(liar *l, const weir_send *send) {
@@ -259,5 +266,36 @@ Test(malformed, the_rank_is_named) {
     }
     s.kind = SPOIL_SHORT;
     expect_refused(&s, "rank 1 sent ");
+  }
+}
+
+/* Bucket, codec, bits, mode and whether codes are coded; scales, lengths of codes and of streams,
+ * and, behind all, the length of the block: of either round. */
+Test(malformed, coded_codes) {
+  static const size_t at[] = {0, 3, 4, 5, 6, 7};
+  for (int which = 0; which <= 2; which += 2) {
+    spoil s = {.plan = "companded:0.125:sra:huffman", .machines = "abc", .which = which};
+    s.mask = 0x80;
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+      s.at = at[i];
+      expect_refused(&s, "rank 1 sent a malformed ");
+    }
+    s.kind = SPOIL_SHORT;
+    expect_refused(&s, "rank 1 sent a malformed ");
+  }
+  weir_rng rng = weir_rng_of(8);
+  for (int i = 0; i < (GROUP_SLOW ? 20 : 80); i++) {
+    spoil s = {.plan = "companded:0.125:sra:huffman", .machines = "abc", .kind = SPOIL_ANY};
+    s.which = (int)weir_rng_below(&rng, 4);
+    s.at = (size_t)weir_rng_below(&rng, 1 << 20);
+    s.mask = (unsigned char)(1 + weir_rng_below(&rng, 255));
+    outcome o;
+    const int ranks = run(&s, &o);
+    int through = 0, told = 0;
+    for (int r = 0; r < ranks; r++) {
+      through += o.status[r] == WEIR_OK || o.status[r] == WEIR_E_NONFINITE;
+      told += o.status[r] == WEIR_E_PROTOCOL;
+    }
+    cr_assert(through == ranks || told > 0, "at %zu: %d of %d", s.at, through, ranks);
   }
 }
