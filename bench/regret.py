@@ -61,7 +61,7 @@ SPARSE_ONLY = {"nonzero4", "nonzero3", "nonzero2"}
 ALGORITHMS = {
     "dense-halving": ["dense-doubling", "dense-direct"],
     "art-halving": ["art-doubling", "art-direct"],
-    "sra": ["ag-direct"],
+    "sra": ["ag-direct:huffman"],
     "ag": ["ag-direct"],
 }
 # Low rank's factors may travel rounded, too, which changes its loss by chance alone

@@ -132,16 +132,8 @@ weir_status weir_coder_encode(const weir_coder *coder, float *x, float *error, w
 weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer,
                               const void *message, float *x, weir_chunk chunk, weir_decoding how);
 weir_status weir_coder_await(const weir_coder *coder);
-/* With coder->huffman, in its own place: what of a message of `count` elements travels, *bytes at
- * most as many as before.  Every block is followed by the number of its bytes, as 4 of its own, so
- * that the last is found first. */
-weir_status weir_coder_shorten(weir_comm *comm, const weir_coder *coder, void *message,
-                               size_t count, size_t *bytes);
-/* And back, of a peer's `bytes` that may be anything; malformed, they end the group. */
-weir_status weir_coder_restore(weir_comm *comm, const weir_coder *coder, int peer, void *message,
-                               size_t count, size_t bytes);
-/* Memory that the two work in. */
-size_t weir_coder_shortens_in(const weir_coder *coder);
+/* Where a message of so many elements is divided into blocks; it begins at 0. */
+weir_coder_part weir_coder_part_of(const weir_coder *coder, size_t count);
 /* Nobody else is there: nothing is lost. */
 weir_status weir_coder_alone(const weir_coder *coder, float *error, size_t n);
 
@@ -152,6 +144,24 @@ weir_compressed_run weir_compressed_sra, weir_compressed_ring, weir_compressed_t
  * sum loses stays with the rank that encoded it.  Where machines have different numbers of ranks,
  * and where each has one, SRA among all (allreduce_hier.c). */
 weir_compressed_run weir_compressed_hier_sra;
+
+/* --- codes by how often they occur (shortened.c, kernels/entropy.h) -------------------------- */
+
+/* In its own place: what of a codec's message travels, *bytes at most as many as before. */
+weir_status weir_message_shorten(weir_comm *comm, const weir_codec *codec, void *message,
+                                 size_t *bytes);
+/* And back, of a peer's *bytes that may be anything, where a message of n elements and `whole`
+ * bytes has room.  Malformed, they end the group. */
+weir_status weir_message_restore(weir_comm *comm, const weir_codec *codec, int peer, void *message,
+                                 size_t n, size_t whole, size_t *bytes);
+/* The same of a sum's message of `count` elements, in blocks.  What becomes of it counts in
+ * coder->shortened. */
+weir_status weir_coder_shorten(weir_comm *comm, const weir_coder *coder, void *message,
+                               size_t count, size_t *bytes);
+weir_status weir_coder_restore(weir_comm *comm, const weir_coder *coder, int peer, void *message,
+                               size_t count, size_t bytes);
+/* Memory that they work in. */
+size_t weir_shortening_room(void);
 
 /* --- HiTopKComm ----------------------------------------------------------------------------- */
 

@@ -194,10 +194,14 @@ static double path_coding(const weir_plan *plan, weir_group_shape shape, uint64_
   return seconds;
 }
 
-/* Each rank shortens what it encodes, and restores what it decodes and its own sum. */
-static double shortening_s(const weir_plan *plan, uint64_t elements, double scale) {
+/* Each rank shortens what it encodes, and restores what it decodes: of a sum its own part of it
+ * and all sums, of gathered messages all. */
+static double shortening_s(const weir_plan *plan, uint64_t workers, uint64_t elements,
+                           double scale) {
   static const double shorten = 0.6e-9, restore = 0.5e-9; /* s an element, as priors are */
-  return plan->wire == WEIR_WIRE_HUFFMAN ? scale * (double)elements * (shorten + 2 * restore) : 0.0;
+  const double restored = plan->scheme == WEIR_SCHEME_GATHER ? (double)workers : 2.0;
+  return plan->wire == WEIR_WIRE_HUFFMAN ? scale * (double)elements * (shorten + restored * restore)
+                                         : 0.0;
 }
 
 double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
@@ -210,12 +214,12 @@ double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64
     const double scale = devices ? 1.0 : compress[coder.codec->id];
     const size_t values = weir_cost_kept(plan, elements);
     return scale * weir_compress_prior(coder.codec->id, 2, values, coder.cr) +
-           shortening_s(plan, values, scale);
+           shortening_s(plan, 2, values, scale);
   }
-  return sums_messages(plan)
-             ? compress[plan->codec] * weir_compress_prior(plan->codec, 2, elements, plan->cr) +
-                   shortening_s(plan, elements, compress[plan->codec])
-             : 0.0;
+  const double scale = compress[plan->codec];
+  const double hops =
+      sums_messages(plan) ? scale * weir_compress_prior(plan->codec, 2, elements, plan->cr) : 0.0;
+  return hops + shortening_s(plan, (uint64_t)shape.ranks, elements, scale);
 }
 
 double weir_plan_compress(const weir_plan *plan, weir_group_shape shape, uint64_t elements,

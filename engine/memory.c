@@ -137,16 +137,8 @@ static double path_scratch(const weir_plan *plan, const weir_memory_form *form, 
   return bytes;
 }
 
-/* What messages are shortened and restored in. */
 static double shortening(const weir_plan *plan) {
-  weir_coder coder = weir_factor_coder(plan);
-  if (plan->wire != WEIR_WIRE_HUFFMAN) return 0.0;
-  if (!weir_factors_encoded(plan))
-    coder = (weir_coder){.codec = weir_codecs[plan->codec],
-                         .cr = plan->cr,
-                         .bucket_log2 = plan->bucket_log2,
-                         .huffman = true};
-  return (double)weir_coder_shortens_in(&coder);
+  return plan->wire == WEIR_WIRE_HUFFMAN ? (double)weir_shortening_room() : 0.0;
 }
 
 static double collective_scratch(const weir_plan *plan, uint32_t scheme,
@@ -160,9 +152,8 @@ static double collective_scratch(const weir_plan *plan, uint32_t scheme,
   if (scheme == WEIR_SCHEME_COMPRESSED)
     return shortening(plan) +
            (plan->inside != 0 ? 4.0 * ceil((double)n * form->hosts / form->ranks) : 0.0);
-  if (weir_factors_encoded(plan)) return shortening(plan);
   if (scheme == WEIR_SCHEME_GATHER || weir_sums_rounded(plan) || !weir_sum_of(&named, &sum))
-    return 0.0;
+    return shortening(plan);
   return levels_scratch(&sum, form, summed);
 }
 

@@ -137,7 +137,8 @@ static weir_cost_terms executed_terms(const weir_bucket *bucket) {
   const weir_shortened *shortened = &bucket->passage.shortened;
   if (bucket->passage.gathered > 0 && bucket->due > 0)
     weir_cost_scale(&terms, bucket->passage.gathered / bucket->engine->size / bucket->due);
-  if (shortened->whole > 0) weir_cost_scale(&terms, shortened->sent / shortened->whole);
+  else if (shortened->whole > 0)
+    weir_cost_scale(&terms, shortened->sent / shortened->whole);
   terms.byte_terms = fmax(terms.byte_terms + bucket->passage.extra_bytes, 0);
   return terms;
 }

@@ -5,112 +5,150 @@
 #include "kernels/huffman.h"
 
 enum {
-  FRONT = 8,
-  TOLD = sizeof(weir_encoded) - FRONT
-}; /* of a header: magic and n, and the rest */
-enum { PLAIN = 0, CODED = 1 };
+  PLAIN = 0, /* a header's last byte */
+  CODED = 1,
+  PIECE = 32768,                                /* elements */
+  CODES = 2 * PIECE + 8,                        /* bytes of the longest piece's codes, filled up */
+  SYMBOLS = 2 * PIECE + 64,                     /* that they make */
+  SCALES = 2 * PIECE / 64 * WEIR_SCALES_MAX * 4 /* bytes, of the shortest units */
+};
 
-/* How a message's bytes are divided. */
+typedef uint32_t piece_length;
+
+/* How a message is divided. */
 typedef struct parts {
-  size_t units, scale_bytes, whole, last; /* of a unit's scales, of its codes, of the last one's */
-  size_t codes;                           /* bytes of all units' */
-  unsigned symbol;                        /* bits */
-  size_t eights;                          /* symbols, in groups of eight */
+  size_t units, scales, codes, last; /* bytes of a unit's scales, of its codes, of the last one's */
+  size_t each, pieces;               /* units of a piece; pieces, of which the last has the rest */
+  unsigned symbol;                   /* bits */
 } parts;
 
-static unsigned symbol_bits(unsigned bits) { return 8 / bits * bits; }
+/* The room: codes of a piece's units; symbols; and scales and coded symbols, as they travel. */
+static uint8_t *symbols_in(uint8_t *room) { return room + CODES; }
+static uint8_t *travelling_in(uint8_t *room) { return room + CODES + SYMBOLS; }
+
+size_t weir_entropy_room(void) {
+  return CODES + SYMBOLS + SCALES + weir_huffman_bound(SYMBOLS, 8) + sizeof(piece_length);
+}
 
 /* False: a message of so many bytes has no such header. */
 static bool divide(const weir_codec *codec, const weir_encoded *head, size_t n, size_t bytes,
                    parts *p) {
-  if (head->bits < 1 || head->bits > 8 || head->unit < 8) return false;
+  if (head->bits < 1 || head->bits > 8 || head->unit < 64 || head->unit > PIECE) return false;
   const size_t whole = n / head->unit, rest = n % head->unit;
   p->units = whole + (rest > 0);
-  p->scale_bytes = codec->scales * sizeof(float);
-  p->whole = weir_codes_bytes(head->unit, head->bits);
-  p->last = rest > 0 ? weir_codes_bytes(rest, head->bits) : p->whole;
-  p->codes = whole * p->whole + (rest > 0 ? p->last : 0);
-  p->symbol = symbol_bits(head->bits);
-  p->eights = (p->codes + p->symbol - 1) / p->symbol;
-  return bytes == sizeof *head + p->units * p->scale_bytes + p->codes;
+  p->scales = codec->scales * sizeof(float);
+  p->codes = weir_codes_bytes(head->unit, head->bits);
+  p->last = rest > 0 ? weir_codes_bytes(rest, head->bits) : p->codes;
+  p->each = PIECE / head->unit;
+  p->pieces = p->units < p->each ? p->units > 0 : p->units / p->each;
+  p->symbol = 8U / head->bits * head->bits;
+  return bytes == sizeof *head + p->units * p->scales + whole * p->codes + (rest > 0) * p->last;
 }
 
-/* Room: the codes of all units, filled up to whole groups of symbols; symbols; scales and coded
- * symbols. */
-static uint8_t *symbols_in(uint8_t *room, size_t bytes) { return room + bytes + 8; }
-static uint8_t *coded_in(uint8_t *room, size_t bytes) { return room + 3 * bytes + 64; }
-
-size_t weir_entropy_room(size_t bytes) {
-  return 4 * bytes + 64 + weir_huffman_bound(2 * bytes + 64, 8);
+static size_t unit_at(const parts *p, size_t piece) {
+  return piece < p->pieces ? piece * p->each : p->units;
 }
 
 static size_t codes_of(const parts *p, size_t unit) {
-  return unit + 1 < p->units ? p->whole : p->last;
+  return unit + 1 < p->units ? p->codes : p->last;
 }
 
-/* Scales and coded symbols, into their place in the room. */
-static size_t code(const parts *p, const uint8_t *message, size_t bytes, uint8_t *room) {
-  uint8_t *const symbol = symbols_in(room, bytes);
-  const uint8_t *from = message + sizeof(weir_encoded);
-  uint8_t *codes = room, *out = coded_in(room, bytes);
-  for (size_t u = 0; u < p->units; u++) {
-    memcpy(out, from, p->scale_bytes);
-    memcpy(codes, from + p->scale_bytes, codes_of(p, u));
-    out += p->scale_bytes;
+/* Where a piece lies in a whole message, and how long it is there. */
+static size_t place_of(const parts *p, size_t piece) {
+  return sizeof(weir_encoded) + unit_at(p, piece) * (p->scales + p->codes);
+}
+
+static size_t bytes_of(const parts *p, size_t piece) {
+  const size_t units = unit_at(p, piece + 1) - unit_at(p, piece);
+  return units * (p->scales + p->codes) -
+         (piece + 1 == p->pieces ? p->codes - codes_of(p, p->units - 1) : 0);
+}
+
+static size_t groups_of(const parts *p, size_t codes) {
+  return (codes + p->symbol - 1) / p->symbol; /* of eight symbols */
+}
+
+/* Scales and coded symbols of a piece, in the room; how long they are. */
+static size_t code(const parts *p, size_t piece, const uint8_t *from, uint8_t *room) {
+  uint8_t *codes = room, *scales = travelling_in(room);
+  for (size_t u = unit_at(p, piece); u < unit_at(p, piece + 1); u++) {
+    memcpy(scales, from, p->scales);
+    memcpy(codes, from + p->scales, codes_of(p, u));
+    scales += p->scales;
     codes += codes_of(p, u);
-    from += p->scale_bytes + codes_of(p, u);
+    from += p->scales + codes_of(p, u);
   }
-  memset(codes, 0, p->eights * p->symbol - p->codes);
-  weir_cpu()->unpack(room, p->eights, p->symbol, symbol);
-  return p->units * p->scale_bytes + weir_huffman_encode(symbol, p->eights * 8, p->symbol, out);
+  const size_t groups = groups_of(p, (size_t)(codes - room));
+  memset(codes, 0, groups * p->symbol - (size_t)(codes - room));
+  weir_cpu()->unpack(room, groups, p->symbol, symbols_in(room));
+  scales += weir_huffman_encode(symbols_in(room), 8 * groups, p->symbol, scales);
+  return (size_t)(scales - travelling_in(room));
 }
 
-size_t weir_entropy_shorten(const weir_codec *codec, const void *message, size_t bytes, void *room,
-                            uint8_t *out) {
-  weir_encoded head;
-  parts p;
-  memcpy(&head, message, sizeof head);
-  size_t length = bytes;
-  if (divide(codec, &head, head.n, bytes, &p)) length = code(&p, message, bytes, room);
-  const bool shorter = length < bytes - sizeof head;
-  head.zero = shorter ? CODED : PLAIN;
-  if (!shorter) memmove(out + TOLD, (const uint8_t *)message + sizeof head, bytes - sizeof head);
-  if (shorter) memcpy(out + TOLD, coded_in(room, bytes), length);
-  memcpy(out, (const uint8_t *)&head + FRONT, TOLD);
-  return TOLD + (shorter ? length : bytes - sizeof head);
-}
-
-static bool decode(const parts *p, const uint8_t *from, size_t length, size_t bytes, uint8_t *room,
-                   uint8_t *to) {
-  uint8_t *const symbol = symbols_in(room, bytes);
-  const size_t scales = p->units * p->scale_bytes;
-  const uint8_t *codes = room;
-  if (length < scales ||
-      !weir_huffman_decode(from + scales, length - scales, p->eights * 8, p->symbol, symbol))
+/* And back, from the room to where the piece was. */
+static bool decode(const parts *p, size_t piece, size_t length, uint8_t *to, uint8_t *room) {
+  const size_t units = unit_at(p, piece + 1) - unit_at(p, piece), scales = units * p->scales;
+  const size_t groups = groups_of(p, bytes_of(p, piece) - scales);
+  const uint8_t *codes = room, *scale = travelling_in(room);
+  if (length < scales || !weir_huffman_decode(scale + scales, length - scales, 8 * groups,
+                                              p->symbol, symbols_in(room)))
     return false;
-  weir_cpu()->pack(symbol, p->eights, p->symbol, room);
-  for (size_t u = 0; u < p->units; u++) {
-    memcpy(to, from + u * p->scale_bytes, p->scale_bytes);
-    memcpy(to + p->scale_bytes, codes, codes_of(p, u));
-    to += p->scale_bytes + codes_of(p, u);
+  weir_cpu()->pack(symbols_in(room), groups, p->symbol, room);
+  for (size_t u = unit_at(p, piece); u < unit_at(p, piece + 1); u++) {
+    memcpy(to, scale, p->scales);
+    memcpy(to + p->scales, codes, codes_of(p, u));
+    scale += p->scales;
     codes += codes_of(p, u);
+    to += p->scales + codes_of(p, u);
   }
   return true;
 }
 
-bool weir_entropy_restore(const weir_codec *codec, const uint8_t *from, size_t length, size_t n,
-                          void *room, void *message, size_t bytes) {
-  uint8_t *const to = (uint8_t *)message + sizeof(weir_encoded);
+/* The first pieces, which end at `end`, the last one first: none lies beyond where it was. */
+static bool restore(const parts *p, size_t pieces, uint8_t *message, size_t end, uint8_t *room) {
+  while (pieces > 0) {
+    const size_t place = place_of(p, --pieces);
+    piece_length length;
+    if (end < sizeof(weir_encoded) + sizeof length) return false;
+    end -= sizeof length;
+    memcpy(&length, message + end, sizeof length);
+    if (length > bytes_of(p, pieces) || length > end || end - length > place) return false;
+    end -= length;
+    memcpy(travelling_in(room), message + end, length);
+    if (!decode(p, pieces, length, message + place, room)) return false;
+  }
+  return end == sizeof(weir_encoded);
+}
+
+size_t weir_entropy_shorten(const weir_codec *codec, void *message, size_t bytes, void *room) {
+  uint8_t *const at = message, *to = at + sizeof(weir_encoded);
   weir_encoded head;
   parts p;
-  if (length < TOLD || bytes < sizeof head) return false;
-  memcpy((uint8_t *)&head + FRONT, from, TOLD);
-  from += TOLD;
-  length -= TOLD;
-  const uint8_t form = head.zero;
-  head.zero = 0;
-  if (weir_encoded_begin(&head, n, bytes, message, bytes) != WEIR_OK) return false;
-  if (form == PLAIN && length == bytes - sizeof head) return memcpy(to, from, length) != NULL;
-  return form == CODED && divide(codec, &head, n, bytes, &p) &&
-         decode(&p, from, length, bytes, room, to);
+  memcpy(&head, message, sizeof head);
+  if (!divide(codec, &head, head.n, bytes, &p) || p.pieces == 0) return bytes;
+  for (size_t piece = 0; piece < p.pieces; piece++) {
+    const piece_length length = (piece_length)code(&p, piece, at + place_of(&p, piece), room);
+    if (length + sizeof length > bytes_of(&p, piece)) {
+      (void)restore(&p, piece, at, (size_t)(to - at), room);
+      return bytes;
+    }
+    memcpy(to, travelling_in(room), length);
+    memcpy(to + length, &length, sizeof length);
+    to += length + sizeof length;
+  }
+  at[sizeof head - 1] = CODED;
+  return (size_t)(to - at);
+}
+
+bool weir_entropy_restore(const weir_codec *codec, void *message, size_t length, size_t n,
+                          size_t bytes, void *room) {
+  uint8_t *const form = (uint8_t *)message + sizeof(weir_encoded) - 1;
+  weir_encoded head;
+  parts p;
+  if (length < sizeof head || length > bytes) return false;
+  memcpy(&head, message, sizeof head);
+  if (*form == PLAIN) return length == bytes;
+  if (*form != CODED || !divide(codec, &head, n, bytes, &p)) return false;
+  *form = PLAIN;
+  return restore(&p, p.pieces, message, length, room);
 }

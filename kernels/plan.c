@@ -67,9 +67,9 @@ static weir_status check_scheme(const weir_codec *codec, const weir_plan *plan) 
 }
 
 bool weir_codes_shorten(const weir_plan *plan) {
+  const bool sums = plan->scheme == WEIR_SCHEME_COMPRESSED && plan->algorithm == WEIR_ALGORITHM_SRA;
   return weir_factors_encoded(plan) ||
-         (weir_codecs[plan->codec]->scales > 0 && plan->scheme == WEIR_SCHEME_COMPRESSED &&
-          plan->algorithm == WEIR_ALGORITHM_SRA);
+         (weir_codecs[plan->codec]->scales > 0 && (sums || plan->scheme == WEIR_SCHEME_GATHER));
 }
 
 static weir_status check_wire(const weir_codec *codec, const weir_plan *plan) {
@@ -84,7 +84,7 @@ static weir_status check_wire(const weir_codec *codec, const weir_plan *plan) {
                      codec->name, weir_codec_name(codec->factors.codec), codec->factors.cr * 32);
   if (factors) return WEIR_OK;
   if (huffman && codec->scales > 0 && !weir_codes_shorten(plan))
-    return weir_fail(WEIR_E_INVALID, "codec %s takes huffman by sra and hier-sra alone",
+    return weir_fail(WEIR_E_INVALID, "codec %s takes huffman by ag, sra and hier-sra alone",
                      codec->name);
   if (codec->wires == 0 || codec->wires >> plan->wire & 1) return WEIR_OK;
   list_names(weir_wire_name, WEIR_WIRE_COUNT, codec->wires, expected, sizeof expected);

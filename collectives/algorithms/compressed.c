@@ -8,7 +8,6 @@
 #include "base/schemes.h"
 #include "collectives/comm.h"
 #include "collectives/patterns/patterns.h"
-#include "kernels/entropy.h"
 
 const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT] = {
     {WEIR_COMPRESSED_SRA, "sra",
@@ -209,16 +208,21 @@ static weir_status encode_block(const weir_coder *coder, float *x, size_t count,
   return WEIR_OK;
 }
 
-static weir_coder_part part_of(const weir_coder *coder, weir_chunk chunk, int rank, uint32_t draw) {
+weir_coder_part weir_coder_part_of(const weir_coder *coder, size_t count) {
   const size_t block = block_of(coder);
-  return (weir_coder_part){.at = chunk.begin,
-                           .count = chunk.count,
+  return (weir_coder_part){.count = count,
                            .block = block,
                            .each = message_of(coder, block),
-                           .bytes = weir_coder_bound(coder, chunk.count),
-                           .seed = coder->seed,
-                           .rank = (uint64_t)rank,
-                           .draw = draw};
+                           .bytes = weir_coder_bound(coder, count),
+                           .seed = coder->seed};
+}
+
+static weir_coder_part part_of(const weir_coder *coder, weir_chunk chunk, int rank, uint32_t draw) {
+  weir_coder_part part = weir_coder_part_of(coder, chunk.count);
+  part.at = chunk.begin;
+  part.rank = (uint64_t)rank;
+  part.draw = draw;
+  return part;
 }
 
 uint64_t weir_coder_state(const weir_coder_part *part) {
@@ -302,78 +306,4 @@ weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer
     end = at;
   }
   return status;
-}
-
-/* --- shortened on their way ------------------------------------------------------------------- */
-
-typedef uint32_t length_type; /* of a block as it travels */
-
-size_t weir_coder_shortens_in(const weir_coder *coder) {
-  const size_t each = message_of(coder, block_of(coder));
-  return coder->huffman ? each + weir_entropy_room(each) : 0;
-}
-
-/* Room, and before it a copy of a block. */
-static weir_status shortening_room(weir_comm *comm, const weir_coder *coder, unsigned char **copy,
-                                   unsigned char **room) {
-  void *scratch = NULL;
-  const weir_status status =
-      weir_comm_scratch(comm, WEIR_SCRATCH_B, weir_coder_shortens_in(coder), &scratch);
-  *copy = scratch;
-  *room = scratch != NULL ? *copy + message_of(coder, block_of(coder)) : NULL;
-  return status;
-}
-
-weir_status weir_coder_shorten(weir_comm *comm, const weir_coder *coder, void *message,
-                               size_t count, size_t *bytes) {
-  const size_t block = block_of(coder), each = message_of(coder, block);
-  unsigned char *from = message, *to = message, *copy, *room;
-  const weir_status status = shortening_room(comm, coder, &copy, &room);
-  *bytes = 0;
-  if (status != WEIR_OK) return status;
-  for (size_t at = 0; at < count; at += block, from += each) {
-    const size_t left = count - at, part = left < block ? left : block;
-    const length_type length =
-        (length_type)weir_entropy_shorten(coder->codec, from, message_of(coder, part), room, to);
-    memcpy(to + length, &length, sizeof length);
-    to += length + sizeof length;
-  }
-  *bytes = (size_t)(to - (unsigned char *)message);
-  if (coder->shortened != NULL) {
-    coder->shortened->whole += (double)weir_coder_bound(coder, count);
-    coder->shortened->sent += (double)*bytes;
-  }
-  return WEIR_OK;
-}
-
-/* The block that ends at *end goes to its place, behind none that is still to be restored. */
-static bool restore_block(const weir_coder *coder, unsigned char *message, size_t *end, size_t at,
-                          size_t count, unsigned char *copy, unsigned char *room) {
-  const size_t bytes = message_of(coder, count);
-  length_type length;
-  if (*end < sizeof length) return false;
-  *end -= sizeof length;
-  memcpy(&length, message + *end, sizeof length);
-  if (length > *end || length > bytes || *end - length > at) return false;
-  *end -= length;
-  memcpy(copy, message + *end, length);
-  return weir_entropy_restore(coder->codec, copy, length, count, room, message + at, bytes);
-}
-
-weir_status weir_coder_restore(weir_comm *comm, const weir_coder *coder, int peer, void *message,
-                               size_t count, size_t bytes) {
-  const size_t block = block_of(coder), each = message_of(coder, block);
-  unsigned char *copy, *room;
-  size_t end = bytes;
-  weir_status status = shortening_room(comm, coder, &copy, &room);
-  if (status != WEIR_OK) return status;
-  bool good = true;
-  for (size_t left = count; good && left > 0;) {
-    const size_t number = (left - 1) / block, at = number * block;
-    good = restore_block(coder, message, &end, number * each, left - at, copy, room);
-    left = at;
-  }
-  if (good && end == 0) return WEIR_OK;
-  status = weir_encoded_malformed(coder->codec->id, "its codes cannot be restored");
-  return weir_comm_refuse(comm, peer, status);
 }

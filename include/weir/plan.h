@@ -120,7 +120,8 @@ typedef enum weir_wire_format {
   WEIR_WIRE_AUTO_FP16 = 3, /* "auto-fp16": cheapest index encoding, IEEE half precision values;
                               rounding goes to the residual; with ag only */
   WEIR_WIRE_HUFFMAN = 4,   /* "huffman":   a quantizer's codes by how often they occur, the same
-                              values in fewer bytes (Huffman 1952); with sra and hier-sra */
+                              values in fewer bytes (Huffman 1952); with ag, sra and
+                              hier-sra */
   WEIR_WIRE_COUNT = 5,
   WEIR_WIRE_LISTS = WEIR_WIRE_HUFFMAN /* those before it write kept elements */
 } weir_wire_format;
@@ -190,7 +191,7 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
  * - selections whose indices all ranks share: art-*, cr in (0, 1], no auto-fp16; art-native-ring
  *   and art-native-tree with fp32 values
  * - encoders: ag and compressed-*, no wire format, but for huffman, which quantizers with buckets
- *   take with sra and hier-sra; cr is exactly bits an element / 32; qsgd, and it alone, in buckets
+ *   take with ag, sra and hier-sra; cr is exactly bits an element / 32; qsgd, and it alone, in buckets
  *   of 64 to 8192 elements, a power of two
  * - low rank: dense-*, with auto-bf16 in half the bytes, native* in fp32, and dense-sra, whose
  *   sums travel as messages of companded's 5 bits, by huffman, too; cr is rank / 64, rank 1..64
