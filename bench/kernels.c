@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "cli.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/entropy.h"
 
 typedef struct arguments {
   gint64 elements;
@@ -141,6 +142,7 @@ static weir_status reserve(kernel_bench *b) {
   }
   b->index = g_try_malloc0(b->n * sizeof *b->index);
   b->message = g_try_malloc0(b->room);
+  b->coding = g_malloc(weir_entropy_room());
   if (!enough || !b->index || !b->message)
     return weir_fail(WEIR_E_NOMEM, "no memory for %zu elements", b->n);
   const weir_status status = weir_codec_context_create(&b->context);
@@ -155,6 +157,7 @@ static void release(kernel_bench *b) {
   g_free(b->sum);
   g_free(b->index);
   g_free(b->message);
+  g_free(b->coding);
   weir_codec_context_free(b->context);
   weir_gain_curve_free(b->curve);
 }

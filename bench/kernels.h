@@ -31,6 +31,8 @@ typedef struct kernel_bench {
   guint32 *index;
   guint8 *message;
   gsize room, bytes, k;
+  gsize whole;  /* bytes of a message that has been shortened */
+  void *coding; /* what shortening works in */
   weir_codec_context *context;
   weir_gain_curve *curve;
 } kernel_bench;

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "kernels.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/entropy.h"
 
 /* Keeps the compiler from finding out that nobody wants a result. */
 static volatile double sink;
@@ -134,6 +135,20 @@ static weir_status do_decode_add(kernel_bench *b, const kernel_row *row) {
   return decode(b, row, b->sum, true);
 }
 
+/* Codes by how often they occur, and back, in the message that was encoded last. */
+static weir_status do_shorten(kernel_bench *b, const kernel_row *row) {
+  b->whole = b->bytes;
+  b->bytes = weir_entropy_shorten(weir_codec_find(row->codec), b->message, b->bytes, b->coding);
+  return WEIR_OK;
+}
+
+static weir_status do_restore(kernel_bench *b, const kernel_row *row) {
+  const bool good = weir_entropy_restore(weir_codec_find(row->codec), b->message, b->bytes, b->n,
+                                         b->whole, b->coding);
+  b->bytes = b->whole;
+  return good ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "a message could not be restored");
+}
+
 /* --- the list ------------------------------------------------------------------------------- */
 
 static void add(GArray *rows, kernel_row row, const char *format, ...) G_GNUC_PRINTF(3, 4);
@@ -172,7 +187,8 @@ static void add_encoders(GArray *rows, kernel_data data) {
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++)
     for (unsigned bits = 1; weir_codec_find(codec)->encode && bits <= 16; bits++) {
       const weir_plan plan = {.codec = codec, .scheme = WEIR_SCHEME_GATHER, .cr = bits / 32.0};
-      if (weir_plan_check(&plan) != WEIR_OK || (bits > 4 && bits % 8 != 0)) continue;
+      const gboolean coded = weir_codec_find(codec)->scales > 0;
+      if (weir_plan_check(&plan) != WEIR_OK || (bits > 4 && bits % 8 != 0 && bits != 5)) continue;
       kernel_row row = {
           .data = data, .work = do_encode, .beside = do_copy, .codec = codec, .cr = plan.cr};
       add(rows, row, "%s %u bits encode", weir_codec_name(codec), bits);
@@ -180,6 +196,10 @@ static void add_encoders(GArray *rows, kernel_data data) {
       add(rows, row, "%s %u bits decode", weir_codec_name(codec), bits);
       row.work = do_decode_add;
       add(rows, row, "%s %u bits decode add", weir_codec_name(codec), bits);
+      row.work = do_shorten;
+      if (coded) add(rows, row, "%s %u bits shorten", weir_codec_name(codec), bits);
+      row.work = do_restore;
+      if (coded) add(rows, row, "%s %u bits restore", weir_codec_name(codec), bits);
     }
 }
 
@@ -243,7 +263,7 @@ weir_status weir_kernel_measure(kernel_bench *b, GArray *rows) {
         row->ms[round] = ms;
         row->beside_ms[round] = beside;
       }
-      if (row->work == do_wire_encode || row->work == do_encode)
+      if (row->work == do_wire_encode || row->work == do_encode || row->work == do_shorten)
         row->bytes_each = (double)b->bytes / (double)b->k;
     }
   for (guint i = 0; i < rows->len; i++) {

@@ -191,8 +191,8 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
  * - selections whose indices all ranks share: art-*, cr in (0, 1], no auto-fp16; art-native-ring
  *   and art-native-tree with fp32 values
  * - encoders: ag and compressed-*, no wire format, but for huffman, which quantizers with buckets
- *   take with ag, sra and hier-sra; cr is exactly bits an element / 32; qsgd, and it alone, in buckets
- *   of 64 to 8192 elements, a power of two
+ *   take with ag, sra and hier-sra; cr is exactly bits an element / 32; qsgd, and it alone, in
+ *   buckets of 64 to 8192 elements, a power of two
  * - low rank: dense-*, with auto-bf16 in half the bytes, native* in fp32, and dense-sra, whose
  *   sums travel as messages of companded's 5 bits, by huffman, too; cr is rank / 64, rank 1..64
  * - path=: without c none, with it encoders, and selections that do not tell tensors apart

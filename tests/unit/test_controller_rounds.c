@@ -304,6 +304,32 @@ Test(rounds, buckets_give_way_to_a_trial) {
   cr_assert(told);
 }
 
+/* What coding makes of messages is told by the steps: decisions after them have it, of that arm. */
+Test(rounds, what_codes_are_shortened_to_is_learnt) {
+  char path[] = "/tmp/weir-journal-XXXXXX";
+  static char line[1 << 20];
+  world w = good;
+  bool unknown = false, known = false;
+  w.journal = a_journal(path);
+  w = train("safe", w, 100);
+  cr_assert_eq(w.plan.wire, WEIR_WIRE_HUFFMAN);
+  FILE *journal = fopen(path, "r");
+  cr_assert_not_null(journal);
+  while (fgets(line, sizeof line, journal) != NULL) {
+    const char *at = strstr(line, "\"shortened\":[");
+    cr_assert_not_null(at);
+    at += strlen("\"shortened\":[");
+    for (size_t a = 0; a < weir_arm_of(&w.plan); a++) at = strchr(at, ',') + 1;
+    const double share = strtod(at, NULL);
+    cr_assert(share == 0.0 || share == 0.8, "%g", share);
+    unknown = unknown || (share == 0.0 && !known);
+    known = known || share == 0.8;
+  }
+  (void)fclose(journal);
+  (void)unlink(path);
+  cr_assert(unknown && known);
+}
+
 Test(rounds, harmful_arms_never_come_into_force) {
   const world w = train("measured", harmful, many);
   cr_assert_gt(w.trial_steps, 0u);
