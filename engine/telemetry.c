@@ -131,14 +131,20 @@ static double mean_gain(const weir_engine *engine) {
   return sum / engine->size;
 }
 
-/* What a bucket's exchange cost: with the bytes it really sent. */
-static weir_cost_terms executed_terms(const weir_bucket *bucket) {
+/* What a bucket's exchange is expected to cost, its codes as coding has made them. */
+static weir_cost_terms expected_terms(const weir_bucket *bucket) {
   weir_cost_terms terms = bucket->terms;
   const weir_shortened *shortened = &bucket->passage.shortened;
-  if (bucket->passage.gathered > 0 && bucket->due > 0)
+  if (shortened->whole > 0) weir_cost_scale(&terms, shortened->sent / shortened->whole);
+  return terms;
+}
+
+/* What it cost: with the bytes it really sent. */
+static weir_cost_terms executed_terms(const weir_bucket *bucket) {
+  weir_cost_terms terms = expected_terms(bucket);
+  const bool coded = bucket->passage.shortened.whole > 0;
+  if (bucket->passage.gathered > 0 && bucket->due > 0 && !coded)
     weir_cost_scale(&terms, bucket->passage.gathered / bucket->engine->size / bucket->due);
-  else if (shortened->whole > 0)
-    weir_cost_scale(&terms, shortened->sent / shortened->whole);
   terms.byte_terms = fmax(terms.byte_terms + bucket->passage.extra_bytes, 0);
   return terms;
 }
@@ -149,8 +155,10 @@ static weir_cost_terms executed_terms(const weir_bucket *bucket) {
 static double exposed(const weir_engine *engine, const weir_link *link) {
   const weir_bucket_set *set = &engine->set;
   double end = 0;
-  for (size_t k = 0; k < set->count; k++)
-    end = fmax(set->bucket[k].times.launched_s, end) + weir_cost_links(&set->bucket[k].terms, link);
+  for (size_t k = 0; k < set->count; k++) {
+    const weir_cost_terms terms = expected_terms(&set->bucket[k]);
+    end = fmax(set->bucket[k].times.launched_s, end) + weir_cost_links(&terms, link);
+  }
   return end - set->bucket[set->count - 1].times.launched_s;
 }
 

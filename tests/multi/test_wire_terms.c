@@ -57,6 +57,11 @@ static const row rows[] = {
     {"qsgd:0.125:path=rs.c.ag.ag.d", 4, false, "aabb"},
     {"none:1:path=rs.ar.ag", 4, false, "aabb"},
     {"qsgd:0.25:path=c.a2a.a2a.ag.ag.d", 8, false, "abcdabcd"},
+    /* Coded codes: of a sum each rank knows what its own messages have become. */
+    {"companded:0.125:ag:huffman", 4, true, NULL},
+    {"qsgd:0.0625:ag:huffman", 7, true, NULL},
+    {"companded:0.09375:sra:huffman", 4, true, NULL},
+    {"companded:0.125:hier-sra:huffman", 4, true, "aabb"},
 };
 
 typedef struct course {
@@ -149,8 +154,9 @@ Test(wire_terms, rows_charge_the_bytes_that_are_sent) {
     const double sent = (double)atomic_load(&c.sent) / c.links;
     for (int k = 0; k < r->ranks; k++) {
       const weir_cost_terms *t = &c.record[k].terms;
-      cr_assert(near(t->byte_terms, sent), "%s: %.17g bytes recorded, %.17g sent", r->plan,
-                t->byte_terms, sent);
+      const bool about = strstr(r->plan, "sra:huffman") != NULL;
+      cr_assert(about ? fabs(t->byte_terms / sent - 1) < 0.01 : near(t->byte_terms, sent),
+                "%s: %.17g bytes recorded, %.17g sent", r->plan, t->byte_terms, sent);
       if (!r->uneven)
         cr_assert(near(c.due.byte_terms, sent) && near(c.due.alpha_terms, t->alpha_terms),
                   "%s: %.17g bytes foretold of %.17g", r->plan, c.due.byte_terms, sent);
