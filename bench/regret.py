@@ -187,7 +187,7 @@ def plans_of(policy):
 
 def measure_terms(weir, workload, plan, work):
     """How many latencies and bytes a plan's exchange takes, from a few steps each on a link of 1 s and 100 Gbit/s and on
-    the one that policies are trained on: the second step's, or where codes are coded the mean of an epoch's."""
+    the one that policies are trained on: the second step's, or where they are entropy-coded the mean of an epoch's."""
     steps = EPOCH if plan.endswith(":huffman") else 2
     head = (
         scenario(workload, NETWORKS["5ms-100"], 1)

@@ -145,7 +145,7 @@ weir_compressed_run weir_compressed_sra, weir_compressed_ring, weir_compressed_t
  * and where each has one, SRA among all (allreduce_hier.c). */
 weir_compressed_run weir_compressed_hier_sra;
 
-/* --- codes by how often they occur (shortened.c, kernels/entropy.h) -------------------------- */
+/* --- entropy coding (shortened.c, kernels/entropy.h) ---------------------------------------- */
 
 /* In its own place: what of a codec's message travels, *bytes at most as many as before. */
 weir_status weir_message_shorten(weir_comm *comm, const weir_codec *codec, void *message,
@@ -160,8 +160,6 @@ weir_status weir_coder_shorten(weir_comm *comm, const weir_coder *coder, void *m
                                size_t count, size_t *bytes);
 weir_status weir_coder_restore(weir_comm *comm, const weir_coder *coder, int peer, void *message,
                                size_t count, size_t bytes);
-/* Memory that they work in. */
-size_t weir_shortening_room(void);
 
 /* --- HiTopKComm ----------------------------------------------------------------------------- */
 

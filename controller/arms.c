@@ -113,8 +113,8 @@ weir_plan weir_arm_plan(const weir_decision_input *in, const weir_arm *arm, doub
   return plan;
 }
 
-/* NCCL's ring and tree are those of the arms, run by another; and codes that are coded are the same
- * values. */
+/* NCCL's ring and tree are those of the arms, run by another; and entropy coding changes no
+ * value. */
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan) {
   const weir_plan *own = &arm->plan;
   const uint32_t wire = plan->wire == WEIR_WIRE_HUFFMAN ? WEIR_WIRE_PAPER : plan->wire;

@@ -319,7 +319,7 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_c
   evaluate_as(in, &plan, kept, c);
 }
 
-/* Coded codes hold the same values: it is a choice like that of an algorithm. */
+/* Entropy coding changes no value: it is a choice like that of an algorithm. */
 void weir_evaluate_arm(const weir_decision_input *in, const weir_arm *arm, double log_cr,
                        weir_candidate *c) {
   weir_plan plan = weir_arm_plan(in, arm, log_cr);

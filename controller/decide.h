@@ -159,7 +159,7 @@ typedef struct weir_decision_input {
   double trial_gain[WEIR_TRIALS];
   double nonzero; /* most of a gradient that was not zero of late, as a share; 0: unknown */
   double runs;    /* most runs of such, over its elements */
-  /* Bytes of an arm's messages whose codes are coded, over those of plain ones; 0: not seen. */
+  /* Bytes of an arm's entropy-coded messages over those of plain ones; 0: not seen. */
   double shortened[WEIR_ARMS];
   double low_rank[WEIR_LOW_RANKS];     /* floats that powersgd of these ranks sends; 0: not known */
   uint32_t paper_gather, paper_shared; /* its codecs; 0: mstopk, star */
@@ -270,12 +270,13 @@ double weir_input_goodput(const weir_decision_input *input);
 weir_group_shape weir_input_shape(const weir_decision_input *input);
 /* Does the plan keep to memory_limit? */
 bool weir_plan_fits(const weir_decision_input *input, const weir_plan *plan);
-/* Bytes of a plan's messages over those that its row has: less than 1 where codes are coded. */
+/* Bytes of a plan's messages over those that its row has: less than 1 where they are
+ * entropy-coded. */
 double weir_plan_shortened(const double *shortened, const weir_plan *plan);
 /* Everything above for one plan. */
 void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
                    weir_candidate *candidate);
-/* The same of an arm, with its codes as they are or coded, whichever is faster. */
+/* The same of an arm, with plain messages or entropy-coded ones, whichever is faster. */
 void weir_evaluate_arm(const weir_decision_input *input, const weir_arm *arm, double log_cr,
                        weir_candidate *candidate);
 /* Seconds of a whole step. */

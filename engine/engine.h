@@ -84,7 +84,7 @@ enum { WEIR_ROOMS_NONE = 0, WEIR_ROOMS_ALL = 1, WEIR_ROOMS_INSIDE = 2 /* of each
 typedef struct weir_step_record {
   weir_step_info info;
   weir_cost_terms terms; /* of the plan executed, all buckets', with the wire bytes really sent */
-  double shortened;      /* what coding codes made of messages, over what they were; 0: none was */
+  double shortened;      /* bytes of entropy-coded messages over those of plain ones; 0: none was */
   uint64_t rooms;        /* messages can stay on devices: WEIR_ROOMS_*, of which the ranks' rooms */
   double room_bytes;     /* take so much each */
 } weir_step_record;

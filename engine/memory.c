@@ -10,6 +10,7 @@
 #include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"
 #include "kernels/device.h"
+#include "kernels/entropy.h"
 
 /* --- lists and messages ----------------------------------------------------------------------- */
 
@@ -138,7 +139,7 @@ static double path_scratch(const weir_plan *plan, const weir_memory_form *form, 
 }
 
 static double shortening(const weir_plan *plan) {
-  return plan->wire == WEIR_WIRE_HUFFMAN ? (double)weir_shortening_room() : 0.0;
+  return plan->wire == WEIR_WIRE_HUFFMAN ? (double)weir_entropy_room() : 0.0;
 }
 
 static double collective_scratch(const weir_plan *plan, uint32_t scheme,

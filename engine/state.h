@@ -16,7 +16,7 @@ typedef struct weir_passage {
   double kept_square;       /* ||g_c||^2 of this rank */
   double extra_bytes;       /* byte terms of the messages really sent less those expected */
   double gathered;          /* bytes that all ranks together have gathered */
-  weir_shortened shortened; /* messages whose codes are coded */
+  weir_shortened shortened; /* entropy-coded messages */
   size_t nonzero;           /* elements of g, where they are counted */
   size_t runs;              /* that those make up */
 } weir_passage;

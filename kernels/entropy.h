@@ -1,5 +1,5 @@
-/* A quantizer's message as it travels where links are slow: its codes by how often they occur, by
- * Huffman's code.
+/* A quantizer's message as it travels where links are slow: its codes by how often they occur
+ * (entropy coding), by Huffman's code.
  *
  *   header  the message's (encoder.h), but that its last byte is 1
  *   pieces  of 32768 elements in whole units, the last of up to twice as many: the scales of its

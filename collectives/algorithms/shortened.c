@@ -7,8 +7,6 @@
 #include "collectives/compressed.h"
 #include "kernels/entropy.h"
 
-size_t weir_shortening_room(void) { return weir_entropy_room(); }
-
 static weir_status room_for(weir_comm *comm, void **room) {
   return weir_comm_scratch(comm, WEIR_SCRATCH_B, weir_entropy_room(), room);
 }

@@ -14,7 +14,7 @@ enum {
   ROWS_RANKS_MAX = 16,
   ROWS_ALL = 2 * WEIR_ALLREDUCE_COUNT + WEIR_ALLGATHER_COUNT + WEIR_BROADCAST_COUNT +
              WEIR_REDUCE_SCATTER_COUNT + WEIR_REDUCE_COUNT + WEIR_GATHER_COUNT +
-             WEIR_COMPRESSED_COUNT + 2 /* coded codes */
+             WEIR_COMPRESSED_COUNT + 2 /* entropy-coded */
 };
 
 typedef struct rows_course {

@@ -171,7 +171,7 @@ Test(compressed, long_messages_are_blocks) {
       }
 }
 
-/* Codes that are coded are the same: so are sums and errors, to the bit, whether blocks become
+/* Entropy coding loses nothing: the same are sums and errors, to the bit, whether blocks become
  * shorter or are as long as before, and of machines, too. */
 Test(compressed, huffman_changes_no_bit) {
   static const struct {

@@ -585,8 +585,8 @@ Test(digests, are_those_of_the_table) {
   }
 }
 
-/* Coded codes are the same codes: in the table, rows that differ in nothing else are alike. */
-Test(digests, coding_codes_changes_no_bit) {
+/* Entropy coding loses nothing: in the table, rows that differ in nothing else are alike. */
+Test(digests, entropy_coding_changes_no_bit) {
   static const char coded[] = ":huffman";
   digest_table table;
   size_t found = 0;

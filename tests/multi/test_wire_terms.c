@@ -57,7 +57,7 @@ static const row rows[] = {
     {"qsgd:0.125:path=rs.c.ag.ag.d", 4, false, "aabb"},
     {"none:1:path=rs.ar.ag", 4, false, "aabb"},
     {"qsgd:0.25:path=c.a2a.a2a.ag.ag.d", 8, false, "abcdabcd"},
-    /* Coded codes: of a sum each rank knows what its own messages have become. */
+    /* Entropy-coded: of a sum each rank knows what its own messages have become. */
     {"companded:0.125:ag:huffman", 4, true, NULL},
     {"qsgd:0.0625:ag:huffman", 7, true, NULL},
     {"companded:0.09375:sra:huffman", 4, true, NULL},
