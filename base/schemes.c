@@ -14,6 +14,8 @@
 #define TOLD (BIT(NATIVE_RING) | BIT(NATIVE_TREE))
 #define GATHERS (BIT(BRUCK) | BIT(RING) | BIT(DOUBLING) | BIT(DIRECT))
 #define LEVELS (BIT(RING) | BIT(TREE) | BIT(HALVING) | BIT(DOUBLE_TREE))
+/* Sums of an encoder's messages, of low rank's factors. */
+#define MESSAGES (BIT(SRA) | BIT(ONE_SHOT))
 #define INSIDE (BIT(RING) | BIT(PAIRWISE) | BIT(NATIVE))
 
 const weir_scheme_row weir_schemes[WEIR_SCHEME_COUNT] = {
@@ -25,7 +27,7 @@ const weir_scheme_row weir_schemes[WEIR_SCHEME_COUNT] = {
     [WEIR_SCHEME_COMPRESSED] = {"compressed", BIT(SRA) | BIT(RING) | BIT(TREE), BIT(SRA),
                                 BIT(RING) | BIT(NATIVE), 0, BIT(SRA), WEIR_ALGORITHM_SRA},
     [WEIR_SCHEME_HITOPK] = {"hitopk", 0, 0, 0, 0, 0, WEIR_ALGORITHM_ANY},
-    [WEIR_SCHEME_LOW_RANK] = {"dense", SUMS | TOLD | BIT(NATIVE) | BIT(SRA), LEVELS, INSIDE, 0,
+    [WEIR_SCHEME_LOW_RANK] = {"dense", SUMS | TOLD | BIT(NATIVE) | MESSAGES, LEVELS, INSIDE, 0,
                               SUMS, WEIR_ALGORITHM_RING},
     [WEIR_SCHEME_PATH] = {"path", 0, 0, 0, 0, 0, WEIR_ALGORITHM_ANY},
 };
@@ -47,6 +49,7 @@ static const char *const names[WEIR_ALGORITHM_COUNT] = {
     [WEIR_ALGORITHM_PAIRWISE] = "pairwise",
     [WEIR_ALGORITHM_NATIVE_RING] = "native-ring",
     [WEIR_ALGORITHM_NATIVE_TREE] = "native-tree",
+    [WEIR_ALGORITHM_ONE_SHOT] = "one-shot",
 };
 
 /* Collectives that are known by a name of their own. */
@@ -99,7 +102,7 @@ bool weir_sums_inside_natively(const weir_plan *plan) {
 }
 
 bool weir_factors_encoded(const weir_plan *plan) {
-  return plan->scheme == WEIR_SCHEME_LOW_RANK && plan->algorithm == WEIR_ALGORITHM_SRA;
+  return plan->scheme == WEIR_SCHEME_LOW_RANK && weir_algorithm_in(MESSAGES, plan->algorithm);
 }
 
 uint32_t weir_inside_usual(uint32_t algorithm) {

@@ -69,6 +69,7 @@ ALGORITHMS = {
 FACTORS = [f"dense-{how}:auto-bf16" for how in ("halving", "doubling", "direct")] + [
     "dense-sra",
     "dense-sra:huffman",
+    "dense-one-shot:huffman",
 ]
 
 C1 = [(0.24, 1, 25), (0.48, 1, 1), (0.72, 50, 1), (1, 50, 25)]  # until, ms, Gbit/s before the scale

@@ -58,7 +58,7 @@ typedef struct weir_coder {
   unsigned char *room;
   bool native; /* hier-sra: the library below sums inside of machines (weir_comm_sums_inside) */
   bool stays;  /* messages stay where they are made, in ops->room_of */
-  /* sra and hier-sra: messages travel with their codes by how often they occur (kernels/entropy.h),
+  /* All but ring and tree: messages travel with their codes by how often they occur (entropy.h),
    * and what that made of them is added to *shortened, unless that is NULL. */
   bool huffman;
   struct weir_shortened *shortened;
@@ -85,11 +85,12 @@ enum {
   WEIR_COMPRESSED_RING = 1,
   WEIR_COMPRESSED_TREE = 2,
   WEIR_COMPRESSED_HIER_SRA = 3,
-  WEIR_COMPRESSED_COUNT = 4
+  WEIR_COMPRESSED_ONE_SHOT = 4, /* of messages in host memory: coder->ops is NULL */
+  WEIR_COMPRESSED_COUNT = 5
 };
 extern const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT];
 const weir_compressed_row *weir_compressed_find(const char *name); /* NULL: none of that name */
-/* The row that a plan names; NULL: none. */
+/* The row that a plan names, of low rank that of its factors; NULL: none. */
 const weir_compressed_row *weir_compressed_of(const weir_plan *plan);
 
 /* Cost row of n ranks, of the longest share.  bytes: the codec's message of all elements (bound()),
@@ -137,7 +138,8 @@ weir_coder_part weir_coder_part_of(const weir_coder *coder, size_t count);
 /* Nobody else is there: nothing is lost. */
 weir_status weir_coder_alone(const weir_coder *coder, float *error, size_t n);
 
-weir_compressed_run weir_compressed_sra, weir_compressed_ring, weir_compressed_tree;
+weir_compressed_run weir_compressed_sra, weir_compressed_ring, weir_compressed_tree,
+    weir_compressed_one_shot;
 /* Between machines alone (CGX, section 4: the intra-node communication may be an all-reduce without
  * compression): a machine's ranks sum without rounding, each sends its share through SRA to the
  * ranks at its place of other machines, and shares are gathered inside.  What encoding a machine's

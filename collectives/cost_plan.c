@@ -116,8 +116,8 @@ static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape,
 static weir_cost_terms encoded_factors(const weir_plan *plan, weir_group_shape shape, size_t kept) {
   const weir_coder coder = weir_factor_coder(plan);
   const size_t half = (kept + 1) / 2;
-  const weir_cost_terms one = weir_cost_compressed_between(WEIR_COMPRESSED_SRA, shape, &coder, half,
-                                                           (double)weir_coder_bound(&coder, half));
+  const weir_cost_terms one = weir_cost_compressed_between(
+      weir_compressed_of(plan)->id, shape, &coder, half, (double)weir_coder_bound(&coder, half));
   return (weir_cost_terms){2 * one.alpha_terms, 2 * one.byte_terms, 2 * one.spread_terms};
 }
 

@@ -194,12 +194,19 @@ static double path_coding(const weir_plan *plan, weir_group_shape shape, uint64_
   return seconds;
 }
 
-/* Each rank shortens what it encodes, and restores what it decodes: of a sum its own part of it
- * and all sums, of gathered messages all. */
+/* How often each rank decodes as many elements as there are: of a sum its own part of it and all
+ * sums, of messages that go to all every one. */
+static uint64_t decoded(const weir_plan *plan, uint64_t workers) {
+  const bool to_all = plan->scheme == WEIR_SCHEME_GATHER ||
+                      (weir_factors_encoded(plan) && plan->algorithm == WEIR_ALGORITHM_ONE_SHOT);
+  return to_all ? workers : 2;
+}
+
+/* Each rank shortens what it encodes, and restores what it decodes. */
 static double shortening_s(const weir_plan *plan, uint64_t workers, uint64_t elements,
                            double scale) {
   static const double shorten = 0.6e-9, restore = 0.5e-9; /* s an element, as priors are */
-  const double restored = plan->scheme == WEIR_SCHEME_GATHER ? (double)workers : 2.0;
+  const double restored = (double)decoded(plan, workers);
   return plan->wire == WEIR_WIRE_HUFFMAN ? scale * (double)elements * (shorten + restored * restore)
                                          : 0.0;
 }
@@ -213,8 +220,9 @@ double weir_coding_in_hops(const weir_plan *plan, weir_group_shape shape, uint64
     const weir_coder coder = weir_factor_coder(plan);
     const double scale = devices ? 1.0 : compress[coder.codec->id];
     const size_t values = weir_cost_kept(plan, elements);
-    return scale * weir_compress_prior(coder.codec->id, 2, values, coder.cr) +
-           shortening_s(plan, 2, values, scale);
+    const uint64_t workers = (uint64_t)shape.ranks;
+    return scale * weir_compress_prior(coder.codec->id, decoded(plan, workers), values, coder.cr) +
+           shortening_s(plan, workers, values, scale);
   }
   const double scale = compress[plan->codec];
   const double hops =

@@ -116,7 +116,7 @@ static weir_status sum(weir_bucket *bucket, size_t from, size_t count, weir_head
     coder.context = bucket->context;
     coder.shortened = &bucket->passage.shortened;
     coder.seed = weir_hash(WEIR_HASH_INIT, words, sizeof words);
-    status = weir_compressed_sra(comm, &coder, x, count, lost, headers);
+    status = weir_compressed_of(&bucket->plan)->run(comm, &coder, x, count, lost, headers);
   } else {
     if (lost != NULL) memset(lost, 0, count * sizeof *lost);
     status = weir_sum_run(&bucket->sum, comm, x, count,

@@ -142,6 +142,13 @@ static double shortening(const weir_plan *plan) {
   return plan->wire == WEIR_WIRE_HUFFMAN ? (double)weir_entropy_room() : 0.0;
 }
 
+/* Low rank's factors, of which every rank has all messages of a sum, the first or the second. */
+static double messages_scratch(const weir_plan *plan, const weir_memory_form *form, size_t kept) {
+  const weir_coder coder = weir_factor_coder(plan);
+  if (!weir_factors_encoded(plan) || plan->algorithm != WEIR_ALGORITHM_ONE_SHOT) return 0.0;
+  return form->ranks * (double)weir_coder_bound(&coder, kept);
+}
+
 static double collective_scratch(const weir_plan *plan, uint32_t scheme,
                                  const weir_memory_form *form, size_t n, size_t kept) {
   const weir_plan named = weir_plan_usual(plan);
@@ -154,7 +161,7 @@ static double collective_scratch(const weir_plan *plan, uint32_t scheme,
     return shortening(plan) +
            (plan->inside != 0 ? 4.0 * ceil((double)n * form->hosts / form->ranks) : 0.0);
   if (scheme == WEIR_SCHEME_GATHER || weir_sums_rounded(plan) || !weir_sum_of(&named, &sum))
-    return shortening(plan);
+    return shortening(plan) + messages_scratch(plan, form, kept);
   return levels_scratch(&sum, form, summed);
 }
 

@@ -79,7 +79,7 @@ static weir_status check_wire(const weir_codec *codec, const weir_plan *plan) {
   const bool factors = weir_factors_encoded(plan), huffman = plan->wire == WEIR_WIRE_HUFFMAN;
   if (factors && plan->wire != WEIR_WIRE_PAPER && !huffman)
     return weir_fail(WEIR_E_INVALID,
-                     "codec %s by sra takes huffman or no wire format: %s's %g bits"
+                     "codec %s by sra or one-shot takes huffman or no wire format: %s's %g bits"
                      " travel",
                      codec->name, weir_codec_name(codec->factors.codec), codec->factors.cr * 32);
   if (factors) return WEIR_OK;

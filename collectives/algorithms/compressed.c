@@ -19,6 +19,9 @@ const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT] = {
     {WEIR_COMPRESSED_HIER_SRA, "hier-sra",
      "sums inside of machines, sra of each rank's share between machines",
      weir_compressed_hier_sra},
+    {WEIR_COMPRESSED_ONE_SHOT, "one-shot",
+     "each rank's message of all straight to all, who add them up, encoded once",
+     weir_compressed_one_shot},
 };
 
 const weir_compressed_row *weir_compressed_find(const char *name) {
@@ -36,7 +39,8 @@ weir_coder weir_factor_coder(const weir_plan *plan) {
 
 const weir_compressed_row *weir_compressed_of(const weir_plan *plan) {
   const char *name = weir_algorithm_name(plan->algorithm);
-  if (name == NULL || plan->scheme != WEIR_SCHEME_COMPRESSED) return NULL;
+  if (name == NULL || (plan->scheme != WEIR_SCHEME_COMPRESSED && !weir_factors_encoded(plan)))
+    return NULL;
   return plan->inside != WEIR_ALGORITHM_ANY ? &weir_compressed[WEIR_COMPRESSED_HIER_SRA]
                                             : weir_compressed_find(name);
 }
@@ -143,6 +147,9 @@ weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder
                                  n * carried(coder, elements, bytes, share));
     case WEIR_COMPRESSED_TREE:
       return weir_cost_allreduce(WEIR_ALLREDUCE_TREE, n, carried(coder, elements, bytes, elements));
+    case WEIR_COMPRESSED_ONE_SHOT:
+      return weir_cost_allreduce(WEIR_ALLREDUCE_DIRECT, n,
+                                 carried(coder, elements, bytes, elements));
     default: return (weir_cost_terms){INFINITY, INFINITY, 0.0};
   }
 }

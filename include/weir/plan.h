@@ -108,7 +108,8 @@ typedef enum weir_algorithm_id {
   /* NCCL's own all-reduce by the algorithm that its tuner is told (weir/nccl_tuner.h). */
   WEIR_ALGORITHM_NATIVE_RING = 14,
   WEIR_ALGORITHM_NATIVE_TREE = 15, /* a double binary tree */
-  WEIR_ALGORITHM_COUNT = 16
+  WEIR_ALGORITHM_ONE_SHOT = 16,    /* every message straight to everybody, who add all of them */
+  WEIR_ALGORITHM_COUNT = 17
 } weir_algorithm_id;
 
 /* How kept elements, or codes, are written on the wire. */

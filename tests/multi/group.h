@@ -175,14 +175,14 @@ static const char *const group_arms[] = {
     "mstopk:%g:path=c.a2a.a2a.ag.ag.d:auto-bf16", "onebit:0.03125:path=r.c.g.d.c.b.d.c.b.d",
     /* Low rank: the number is the rank. */
     "powersgd:1:dense-ring", "powersgd:3:dense-tree", "powersgd:2:dense-halving:auto-bf16",
-    "powersgd:1:dense-hier-tree:auto-bf16", "powersgd:3:dense-sra",
+    "powersgd:1:dense-hier-tree:auto-bf16", "powersgd:3:dense-sra", "powersgd:2:dense-one-shot",
     /* Again encoders. */
     "nonzero:0.125:ag", "nonzero:0.25:ag", "nonzero-bf16:0.5:ag", "minifloat:0.25:ag",
     "minifloat:0.15625:sra", "minifloat:0.1875:hier-sra", "companded:0.125:ag",
     "companded:0.09375:sra", "companded:0.125:hier-sra",
     /* Their codes by how often they occur. */
     "companded:0.15625:ag:huffman", "companded:0.09375:sra:huffman", "qsgd:0.0625:hier-sra:huffman",
-    "powersgd:2:dense-sra:huffman"};
+    "powersgd:2:dense-sra:huffman", "powersgd:3:dense-one-shot:huffman"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {

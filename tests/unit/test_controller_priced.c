@@ -118,7 +118,7 @@ Test(decide, devices_run_low_rank_in_few_bits) {
     cr_expect(weir_arm_runs(&in, a), "arm %zu", a);
     rounded += weir_sums_rounded(plan);
   }
-  cr_assert_eq(rounded, 6);
+  cr_assert_eq(rounded, 9);
 }
 
 /* What an encoder's decoding costs grows with the workers, whose messages come apart; sums of low
