@@ -45,13 +45,18 @@ def minifloat(e, bits):
 def companded(e, bits):
     """kernels/companded.c: the nearest of squares, of which the bucket's largest is the last."""
     x = buckets(e)
-    top = 2 ** (bits - 1) - 1
+    top = (int(2**bits) - 1) // 2
     unit = x.abs().max(1, True)[0].clamp(min=1e-30) / top**2
     root = ((x / unit).abs() - 0.25).clamp(min=0).sqrt().add(0.5).floor().clamp(max=top)
     return (root**2 * x.sign() * unit).flatten()[: e.numel()]
 
 
 CODECS = {"bf16": bf16, "qsgd": qsgd, "minifloat": minifloat, "companded": companded}
+
+
+def number(text):
+    """Of bits; half ones are companded's."""
+    return int(text) if text.isdigit() else float(text)
 
 
 def stages_of(plan):
@@ -62,7 +67,7 @@ def stages_of(plan):
         *((int(step), which) for step, which in zip(rest[::2], rest[1::2], strict=True)),
     ]
     return [
-        (step, CODECS[which.split(":")[0]], int(which.split(":")[1]))
+        (step, CODECS[which.split(":")[0]], number(which.split(":")[1]))
         for step, which in reversed(stages)
     ]
 

@@ -37,6 +37,7 @@ POLICIES = {
     "qsgd2": "qsgd:0.0625:sra:huffman",
     "companded5": "companded:0.15625:sra:huffman",
     "companded4": "companded:0.125:sra:huffman",
+    "companded3.5": "companded:0.109375:sra:huffman",
     "companded3": "companded:0.09375:sra:huffman",
     "powersgd1": "powersgd:1:dense-halving",
     "powersgd4": "powersgd:4:dense-halving",

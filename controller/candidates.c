@@ -287,9 +287,12 @@ double weir_step_seconds(const weir_decision_input *in, const weir_candidate *ca
 
 double weir_plan_shortened(const double *shortened, const weir_plan *plan) {
   static const double usual = 0.8; /* until it has been seen */
+  const double bits = plan->cr * 32, stored = ceil(bits);
   const size_t arm = weir_arm_of(plan);
   if (plan->wire != WEIR_WIRE_HUFFMAN) return 1.0;
-  return arm < WEIR_ARMS && shortened[arm] > 0.0 ? shortened[arm] : usual;
+  return arm < WEIR_ARMS && shortened[arm] > 0.0 ? shortened[arm]
+         : weir_codecs[plan->codec]->bits.halves ? usual * bits / stored
+                                                 : usual;
 }
 
 /* Seconds of the exchange by rows, and its terms. */

@@ -151,6 +151,7 @@ typedef struct weir_codec {
 
   struct {
     unsigned least, most;
+    bool halves;   /* and halves between them */
   } bits;          /* an element that it can be asked for */
   unsigned scales; /* floats before each bucket's codes, where it has buckets */
   /* Its mode, of codecs whose plans may name another bucket than the usual one: then

@@ -2,6 +2,10 @@
  *
  *   value j |j| max / T^2,   j = -T..T,  T = 2^(b-1) - 1
  *
+ * b is a whole number, or half a bit less than one, with T the largest for which 2 T + 1 values are
+ * at most 2^b: 5 of 3.5 bits, 10 of 4.5.  Such codes take as many bits as those of whole ones, and
+ * become shorter than these where they travel by how often they occur (wire huffman).
+ *
  * max is the bucket's largest magnitude.  The step beside an element of size x is some
  * 2 sqrt(x max) / T: at zero, near which most of a gradient lies, it is T times as fine as that of
  * an even grid from -max to max, and at the ends less than twice as coarse ("companding": Bennett,
@@ -21,7 +25,7 @@ static void encode_bucket(const weir_unit_format *format, const float *x, size_t
                           uint32_t key, float *scale, uint8_t *codes) {
   (void)key;
   const unsigned bits = format->head.bits;
-  const int32_t top = weir_companded_top(bits);
+  const int32_t top = weir_companded_top(bits, format->head.mode);
   float low, high;
   weir_cpu()->range(x, count, &low, &high);
   const float most = weir_companded_most(low, high, top);
@@ -36,44 +40,49 @@ static void encode_bucket(const weir_unit_format *format, const float *x, size_t
 }
 
 static double reach(const weir_encoded *head, const float *scale) {
-  const double top = weir_companded_top(head->bits);
+  const double top = weir_companded_top(head->bits, head->mode);
   return *scale >= 0.0F ? (double)*scale * top * top : (double)INFINITY;
 }
 
 static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
                          size_t count, float *to, bool add) {
+  const int32_t top = weir_companded_top(head->bits, head->mode);
   if (add)
-    weir_cpu()->read_squares_add(code, count, *scale, weir_companded_top(head->bits), to);
+    weir_cpu()->read_squares_add(code, count, *scale, top, to);
   else
-    weir_cpu()->read_squares(code, count, *scale, weir_companded_top(head->bits), to);
+    weir_cpu()->read_squares(code, count, *scale, top, to);
 }
 
-weir_unit_format weir_companded_format(unsigned bits) {
-  return (weir_unit_format){
-      .head = {.unit = BUCKET, .codec = WEIR_CODEC_COMPANDED, .bits = (uint8_t)bits},
-      .scales = 1,
-      .encode = encode_bucket,
-      .reach = reach,
-      .decode = decode_piece};
+weir_unit_format weir_companded_format(unsigned bits, unsigned half) {
+  return (weir_unit_format){.head = {.unit = BUCKET,
+                                     .codec = WEIR_CODEC_COMPANDED,
+                                     .bits = (uint8_t)bits,
+                                     .mode = (uint8_t)half},
+                            .scales = 1,
+                            .encode = encode_bucket,
+                            .reach = reach,
+                            .decode = decode_piece};
 }
 
-/* 0: no such ratio. */
-static unsigned bits_of(double cr) {
-  return weir_code_bits(cr, WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST);
+/* Of no bits: there is no such ratio. */
+static weir_unit_format format_of(double cr) {
+  uint8_t half;
+  const unsigned bits = weir_companded_bits(cr, &half);
+  return weir_companded_format(bits, half);
 }
 
 static size_t bound(const weir_layout *layout, double cr) {
-  const weir_unit_format format = weir_companded_format(bits_of(cr));
+  const weir_unit_format format = format_of(cr);
   return weir_units_bound(&format, layout);
 }
 
 static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
                           double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  const weir_unit_format format = weir_companded_format(bits_of(cr));
+  const weir_unit_format format = format_of(cr);
   *bytes = 0;
   if (format.head.bits == 0)
     return weir_fail(WEIR_E_INVALID,
-                     "companded takes %u to %u bits, ratios of such over 32, not %g",
+                     "companded takes %u to %u bits, whole or half, ratios of such over 32, not %g",
                      WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST, cr);
   return weir_units_encode(context, &format, e, layout, seed, out, capacity, bytes);
 }
@@ -85,9 +94,9 @@ static weir_status open_message(const void *message, size_t bytes, const weir_la
                                                layout->offset[layout->tensors], &head);
   if (status != WEIR_OK) return status;
   if (head.bits < WEIR_COMPANDED_LEAST || head.bits > WEIR_COMPANDED_MOST || head.unit != BUCKET ||
-      head.mode != 0)
+      head.mode > (head.bits > WEIR_COMPANDED_LEAST))
     return weir_encoded_malformed(WEIR_CODEC_COMPANDED, "unknown bits, bucket or mode");
-  *format = weir_companded_format(head.bits);
+  *format = weir_companded_format(head.bits, head.mode);
   return WEIR_OK;
 }
 
@@ -99,7 +108,7 @@ const weir_codec weir_codec_companded = {
     .description = "buckets on a grid of squares, rounding to the nearest value",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),
-    .bits = {WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST},
+    .bits = {WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST, .halves = true},
     .wires = WEIR_WIRES_CODES,
     .scales = 1,
     .device = true,

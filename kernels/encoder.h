@@ -139,7 +139,7 @@ void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out);
 /* qsgd's units of so many elements on a grid from the smallest to the largest, drawn at random. */
 weir_unit_format weir_qsgd_format(unsigned bits, uint32_t bucket);
 /* companded's units, on a grid of squares, to the nearest value. */
-weir_unit_format weir_companded_format(unsigned bits);
+weir_unit_format weir_companded_format(unsigned bits, unsigned half);
 size_t weir_qsgd_bound_with(size_t n, weir_qsgd_options options);
 weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options options,
                                   uint64_t seed, void *out, size_t capacity, size_t *bytes);

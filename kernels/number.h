@@ -238,7 +238,21 @@ WEIR_NUMBER float weir_minifloat_value(uint32_t code, float scale, unsigned mant
 #define WEIR_COMPANDED_LEAST 3U
 #define WEIR_COMPANDED_MOST 8U
 
-WEIR_NUMBER int32_t weir_companded_top(unsigned bits) { return (INT32_C(1) << (bits - 1)) - 1; }
+/* Of a plan's ratio: whole bits, or half a bit less than whole ones, which *half says; 0:
+ * neither. */
+WEIR_NUMBER unsigned weir_companded_bits(double cr, uint8_t *half) {
+  const double bits = ceil(cr * 32.0);
+  *half = bits - cr * 32.0 == 0.5;
+  return *half && bits == (double)WEIR_COMPANDED_LEAST
+             ? 0
+             : weir_code_bits(*half ? bits / 32.0 : cr, WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST);
+}
+
+/* T of kernels/companded.c: as many values as so many bits can tell apart, and an odd number.  2 to
+ * the power of bits - 1/2 is 181/256 of 2 to that of bits, to a whole number. */
+WEIR_NUMBER int32_t weir_companded_top(unsigned bits, unsigned half) {
+  return half != 0 ? ((INT32_C(181) << bits) / 256 - 1) / 2 : (INT32_C(1) << (bits - 1)) - 1;
+}
 
 /* A bucket's largest magnitude; 0 where its scale would be denormal: that would not say what the
  * largest was, and with 7 bits or more the inverse could be infinite, which makes of 0 NaN. */

@@ -107,10 +107,11 @@ static weir_status check_ratio(const weir_codec *codec, double cr) {
   if (codec->low_rank && !whole(cr * WEIR_POWERSGD_RANK_MAX, 1, WEIR_POWERSGD_RANK_MAX))
     return weir_fail(WEIR_E_INVALID, "codec %s takes a rank from 1 to %d, not %g", codec->name,
                      WEIR_POWERSGD_RANK_MAX, cr * WEIR_POWERSGD_RANK_MAX);
-  if (codec->encode != NULL && !whole(cr * 32, least, most))
+  const unsigned parts = codec->bits.halves ? 2 : 1;
+  if (codec->encode != NULL && !whole(cr * 32 * parts, parts * least, parts * most))
     return weir_fail(WEIR_E_INVALID,
-                     "codec %s takes %u to %u bits an element: its ratio is bits / 32, not %g",
-                     codec->name, least, most, cr);
+                     "codec %s takes %u to %u bits an element%s: its ratio is bits / 32, not %g",
+                     codec->name, least, most, parts > 1 ? ", whole or half" : "", cr);
   return WEIR_OK;
 }
 

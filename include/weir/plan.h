@@ -66,7 +66,8 @@ typedef enum weir_codec_id {
   /* An encoder whose errors are in proportion to the elements. */
   WEIR_CODEC_MINIFLOAT = 21, /* "minifloat": floats of 4 bits of exponent; cr b/32, b = 5..8 */
   /* An encoder whose values lie closer the closer they are to zero. */
-  WEIR_CODEC_COMPANDED = 22, /* "companded": buckets on a grid of squares; cr b/32, b = 3..8 */
+  /* "companded": buckets on a grid of squares; cr b/32, b = 3, 3.5, ..., 8 */
+  WEIR_CODEC_COMPANDED = 22,
   WEIR_CODEC_COUNT = 23
 } weir_codec_id;
 
@@ -89,7 +90,7 @@ typedef enum weir_scheme_id {
 } weir_scheme_id;
 
 /* Algorithms, rows of the tables of collectives.  Of a sum: ring to direct, and native*; of an
- * all-gather: bruck, ring, doubling, direct; of encoded sums: sra, ring, tree. */
+ * all-gather: bruck, ring, doubling, direct; of encoded sums: sra, ring, tree, one-shot. */
 typedef enum weir_algorithm_id {
   WEIR_ALGORITHM_ANY = 0, /* whichever is the cheapest on the network as it is measured */
   WEIR_ALGORITHM_RING = 1,
@@ -194,8 +195,9 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
  * - encoders: ag and compressed-*, no wire format, but for huffman, which quantizers with buckets
  *   take with ag, sra and hier-sra; cr is exactly bits an element / 32; qsgd, and it alone, in
  *   buckets of 64 to 8192 elements, a power of two
- * - low rank: dense-*, with auto-bf16 in half the bytes, native* in fp32, and dense-sra, whose
- *   sums travel as messages of companded's 5 bits, by huffman, too; cr is rank / 64, rank 1..64
+ * - low rank: dense-*, with auto-bf16 in half the bytes, native* in fp32, and dense-sra and
+ *   dense-one-shot, whose sums travel as messages of companded's 5 bits, by huffman, too; cr is
+ *   rank / 64, rank 1..64
  * - path=: without c none, with it encoders, and selections that do not tell tensors apart
  *
  * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more

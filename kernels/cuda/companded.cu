@@ -16,7 +16,7 @@ struct companded {
 
   __device__ static inline grid fit(const weir_bucket_form &form, const weir_feed &feed,
                                     const weir_bucket_place &at, float x[WEIR_BUCKETS_EACH]) {
-    const int32_t top = weir_companded_top(form.bits);
+    const int32_t top = weir_companded_top(form.bits, form.mode);
     float low;
     float high;
     weir_bucket_range(form, feed, at, x, &low, &high);
@@ -31,7 +31,7 @@ struct companded {
   }
 
   __device__ static inline grid grid_of(const weir_bucket_form &form, const float *scale) {
-    return grid{scale[0], 0.0F, weir_companded_top(form.bits)};
+    return grid{scale[0], 0.0F, weir_companded_top(form.bits, form.mode)};
   }
 
   __device__ static inline float value(const grid &g, uint8_t code) {
@@ -39,22 +39,23 @@ struct companded {
   }
 
   __device__ static inline double reach(const weir_bucket_form &form, const float *scale) {
-    const double top = weir_companded_top(form.bits);
+    const double top = weir_companded_top(form.bits, form.mode);
     return scale[0] >= 0.0F ? (double)scale[0] * top * top : (double)INFINITY;
   }
 };
 
-/* Of a plan; what is no whole number of bits gives 0 of them, which is not ready. */
+/* Of a plan; what is no number of bits gives 0 of them, which is not ready. */
 weir_bucket_form form_of(const weir_layout *layout, double cr) {
-  const unsigned bits = weir_code_bits(cr, WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST);
+  uint8_t half;
+  const unsigned bits = weir_companded_bits(cr, &half);
   return weir_bucket_form_of(layout->offset[layout->tensors], companded::SCALES, bits,
-                             WEIR_COMPANDED_BUCKET, 0);
+                             WEIR_COMPANDED_BUCKET, half);
 }
 
 weir_status ready(const weir_bucket_form &form, double cr) {
   if (form.bits == 0) {
     return weir_fail(WEIR_E_INVALID,
-                     "companded takes %u to %u bits, ratios of such over 32, not %g",
+                     "companded takes %u to %u bits, whole or half, ratios of such over 32, not %g",
                      WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST, cr);
   }
   return weir_buckets_ready(form.n);

@@ -10,7 +10,7 @@ static const char *const encoders[] = {
     "fp16:0.5",           "qsgd:0.25",         "qsgd:0.125",           "qsgd:0.0625",
     "qsgd-nearest:0.125", "qsgd-l2:0.125",     "qsgd-l2-nearest:0.25", "terngrad:0.0625",
     "onebit:0.03125",     "efsignsgd:0.03125", "minifloat:0.25",       "minifloat:0.15625",
-    "companded:0.125",    "companded:0.09375"};
+    "companded:0.125",    "companded:0.09375", "companded:0.109375"};
 static const char *const rows[] = {"sra", "compressed-ring", "compressed-tree", "hier-sra"};
 #define ENCODERS (sizeof encoders / sizeof *encoders)
 #define ROWS (sizeof rows / sizeof *rows)

@@ -181,6 +181,8 @@ static const char *const named_plans[] = {"none:1:path=r.ar.b",
                                           "qsgd-l2:0.25:compressed-ring:bucket=8192",
                                           "qsgd-l2-nearest:0.21875:ag:bucket=2048",
                                           "powersgd:8:dense-sra",
+                                          "companded:0.109375:sra",
+                                          "companded:0.109375:ag",
                                           "powersgd:8:dense-one-shot"};
 
 static size_t legal_plans(weir_plan *plan) {

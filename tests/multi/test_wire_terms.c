@@ -61,6 +61,7 @@ static const row rows[] = {
     {"companded:0.125:ag:huffman", 4, true, NULL},
     {"qsgd:0.0625:ag:huffman", 7, true, NULL},
     {"companded:0.09375:sra:huffman", 4, true, NULL},
+    {"companded:0.109375:sra:huffman", 4, true, NULL},
     {"powersgd:2:dense-one-shot:huffman", 4, true, NULL},
     {"companded:0.125:hier-sra:huffman", 4, true, "aabb"},
 };

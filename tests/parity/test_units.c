@@ -21,7 +21,8 @@ static const quantizer kinds[] = {
     {WEIR_CODEC_MINIFLOAT, 8.0 / 32, 8, 0}, {WEIR_CODEC_COMPANDED, 3.0 / 32, 3, 0},
     {WEIR_CODEC_COMPANDED, 4.0 / 32, 4, 0}, {WEIR_CODEC_COMPANDED, 5.0 / 32, 5, 0},
     {WEIR_CODEC_COMPANDED, 6.0 / 32, 6, 0}, {WEIR_CODEC_COMPANDED, 7.0 / 32, 7, 0},
-    {WEIR_CODEC_COMPANDED, 8.0 / 32, 8, 0}, {WEIR_CODEC_FP16, 0.5, 16, 0}};
+    {WEIR_CODEC_COMPANDED, 8.0 / 32, 8, 0}, {WEIR_CODEC_COMPANDED, 3.5 / 32, 4, 0},
+    {WEIR_CODEC_COMPANDED, 7.5 / 32, 8, 0}, {WEIR_CODEC_FP16, 0.5, 16, 0}};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 /* Tensors of n elements in all: short, empty, unaligned, long. */

@@ -251,18 +251,18 @@ Test(rounds, a_bandwidth_that_swings_ends_no_round) {
   }
 }
 
-/* Where 4 bits no longer are, the round is given up: what is in force then is decided at once. */
+/* Where 3.5 bits no longer are, the round is given up: what is in force then is decided at once. */
 Test(rounds, a_round_ends_where_another_plan_becomes_faster) {
   world w = good;
   w.compute = 1e-4;
   weir_controller *controller = create(&w, "measured", many);
   while (w.trial_steps == 0 || w.trial) step(controller, &w);
   const uint32_t before = w.plan.id;
-  cr_assert_float_eq(w.plan.cr, 0.125, 0);
+  cr_assert_float_eq(w.plan.cr, 3.5 / 32, 0);
   w.opens = w.exchange + 10;
   for (int n = 0; n < 30; n++) step(controller, &w);
   cr_assert_neq(w.plan.id, before);
-  cr_assert(w.plan.cr > 0.125 && weir_plan_safe(&w.plan), "%g", w.plan.cr);
+  cr_assert(w.plan.cr > 3.5 / 32 && weir_plan_safe(&w.plan), "%g", w.plan.cr);
   weir_controller_free(controller);
 }
 
@@ -476,7 +476,7 @@ Test(rounds, the_best_arm_changes_in_the_middle) {
 }
 
 /* The first step from which so many bits are in force, in 1000 that never have fewer. */
-static uint64_t bits_from(world w, unsigned bits) {
+static uint64_t bits_from(world w, double bits) {
   weir_controller *controller = create(&w, "safe", 0);
   uint64_t first = 1000;
   while (w.step < 1000) {
@@ -488,22 +488,22 @@ static uint64_t bits_from(world w, unsigned bits) {
   return first;
 }
 
-/* 4 bits wait for the end of a plateau of the beginning: until the loss falls clearly, for 256
+/* 3.5 bits wait for the end of a plateau of the beginning: until the loss falls clearly, for 256
  * steps where it stands still, and for 500 where nobody tells it.  3 bits are SGD's alone, and
  * there at once, as there is no plateau. */
 Test(rounds, few_bits_wait_for_the_training_to_settle) {
   world w = good;
   w.plateau = 5000; /* of the beginning, in steps that hardly learn */
-  const uint64_t flat = bits_from(w, 4);
+  const uint64_t flat = bits_from(w, 3.5);
   cr_assert(flat >= 256 && flat < 270, "%d", (int)flat);
   w.reports = false;
-  const uint64_t unseen = bits_from(w, 4);
+  const uint64_t unseen = bits_from(w, 3.5);
   cr_assert(unseen >= 500 && unseen < 515, "%d", (int)unseen);
   w.update_rule = "sgd";
   const uint64_t sgd = bits_from(w, 3);
   cr_assert_lt(sgd, 10, "%d", (int)sgd);
   world falls = good;
-  const uint64_t clear = bits_from(falls, 4);
+  const uint64_t clear = bits_from(falls, 3.5);
   cr_assert(clear >= 32 && clear < 256, "%d", (int)clear);
 }
 

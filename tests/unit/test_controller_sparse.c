@@ -249,7 +249,7 @@ Test(sparse, more_than_when_it_was_chosen_is_a_decision_at_once) {
   cr_assert(strstr(said, "more than half of a gradient is not zero"), "%s", said);
   run(controller, &w, 300); /* what it did once it may do again */
   cr_assert(weir_plan_safe(&w.plan) && !weir_plan_sparse(&w.plan));
-  run(controller, &w, 300);
+  run(controller, &w, 900);
   cr_assert(weir_plan_sparse(&w.plan));
   weir_controller_free(controller);
 }

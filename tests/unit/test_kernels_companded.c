@@ -13,7 +13,7 @@ enum { HEAD = 16, SCALE = 4, BUCKET = 128 };
 
 static const weir_codec *row(void) { return weir_codec_find(WEIR_CODEC_COMPANDED); }
 
-static size_t encode(const float *e, size_t n, unsigned bits, uint8_t *out) {
+static size_t encode(const float *e, size_t n, double bits, uint8_t *out) {
   const size_t offset[] = {0, n};
   const weir_layout layout = {1, offset};
   size_t bytes = 0;
@@ -36,18 +36,21 @@ static float scale_at(const uint8_t *message, size_t at) {
   return scale;
 }
 
-/* The largest value of a grid in its units, T^2. */
-static double squares(unsigned bits) { return pow(exp2(bits - 1) - 1, 2); }
+/* T: of the grids of at most 2^bits values, which are 2 T + 1, the largest has that. */
+static int top_of(double bits) { return (int)floor((exp2(bits) - 1) / 2); }
+/* The largest value of a grid in its units. */
+static double squares(double bits) { return pow(top_of(bits), 2); }
 
 /* --- by hand ---------------------------------------------------------------------------------- */
 
 /* Codes of 8 elements, the first in the lowest bits. */
-static void check_codes(const float e[8], unsigned bits, const uint64_t codes[8], float most) {
+static void check_codes(const float e[8], double width, const uint64_t codes[8], float most) {
+  const unsigned bits = (unsigned)ceil(width);
   uint8_t message[64];
   uint64_t packed = 0, want = 0;
   float x[8];
   for (size_t i = 0; i < 8; i++) x[i] = e[i] * most;
-  const size_t bytes = encode(x, 8, bits, message);
+  const size_t bytes = encode(x, 8, width, message);
   cr_assert_eq(bytes, HEAD + SCALE + bits);
   memcpy(&packed, message + HEAD + SCALE, bits);
   for (size_t i = 0; i < 8; i++) want |= codes[i] << bits * i;
@@ -83,12 +86,22 @@ Test(companded, three_bits_by_hand) {
   for (size_t s = 0; s < SIZES; s++) check_codes(e, 3, codes, sizes[s]);
 }
 
-/* The widths' steps beside zero are 1 / T^2: of 9, 49, 225, 961, 3969 and 16129.  Where the largest
+/* With 3.5 bits T is 5, as 11 values are fewer than 2^3.5 and 13 are more: -25, -16, -9, -4, -1, 0,
+ * 1, 4, ..., 25 of 25 have the codes 0 to 10, of 4 bits, with the middles 0.5, 2.5, 6.5, 12.5 and
+ * 20.5. */
+Test(companded, three_and_a_half_bits_by_hand) {
+  static const float e[8] = {1.0F,       20.4F / 25, -20.6F / 25, 12.4F / 25,
+                             12.6F / 25, -6.6F / 25, 0.4F / 25,   -0.6F / 25};
+  static const uint64_t codes[8] = {10, 9, 0, 8, 9, 2, 5, 4};
+  for (size_t s = 0; s < SIZES; s++) check_codes(e, 3.5, codes, sizes[s]);
+}
+
+/* The widths' steps beside zero are 1 / T^2: of 9, 25, 49, ..., 8100 and 16129.  Where the largest
  * is just that the scale is 1, and values of the grid come back as they are. */
 Test(companded, values_of_every_grid_stay) {
-  static const int tops[] = {3, 7, 15, 31, 63, 127};
-  for (unsigned bits = 3; bits <= 8; bits++) {
-    const int top = tops[bits - 3];
+  static const int tops[] = {3, 5, 7, 10, 15, 22, 31, 44, 63, 90, 127};
+  for (double bits = 3; bits <= 8; bits += 0.5) {
+    const int top = tops[(int)(2 * bits) - 6];
     float e[255], got[255];
     uint8_t message[HEAD + 2 * (SCALE + BUCKET)];
     for (int j = -top; j <= top; j++) e[j + top] = (float)(j * abs(j));
@@ -98,7 +111,7 @@ Test(companded, values_of_every_grid_stay) {
     cr_assert_eq(scale_at(message, HEAD), 1.0F);
     decode(message, bytes, n, got);
     for (size_t i = 0; i < n; i++)
-      cr_assert_eq(got[i], e[i], "%u bits: %g became %g", bits, (double)e[i], (double)got[i]);
+      cr_assert_eq(got[i], e[i], "%g bits: %g became %g", bits, (double)e[i], (double)got[i]);
   }
 }
 
@@ -106,13 +119,14 @@ Test(companded, values_of_every_grid_stay) {
 Test(companded, bytes_by_hand) {
   static const struct {
     size_t n;
-    unsigned bits;
+    double bits;
     size_t bytes;
   } rows[] = {{0, 4, 16},
               {1, 3, 16 + 4 + 3},
               {8, 3, 16 + 4 + 3},
               {9, 3, 16 + 4 + 6},
               {128, 3, 16 + 4 + 48},
+              {128, 3.5, 16 + 4 + 64}, /* codes of 4 bits */
               {128, 4, 16 + 4 + 64},
               {128, 8, 16 + 4 + 128},
               {129, 4, 16 + 68 + 4 + 4},
@@ -125,7 +139,8 @@ Test(companded, bytes_by_hand) {
     cr_assert_eq(row()->bound(&layout, rows[i].bits / 32.0), rows[i].bytes);
     cr_assert_eq(encode(e, rows[i].n, rows[i].bits, message), rows[i].bytes);
     cr_assert_eq(message[12], 22); /* the codec's number on the wire */
-    cr_assert_eq(message[13], rows[i].bits);
+    cr_assert_eq(message[13], ceil(rows[i].bits));
+    cr_assert_eq(message[14], rows[i].bits != ceil(rows[i].bits));
   }
 }
 
@@ -147,19 +162,19 @@ Test(companded, a_bucket_that_is_cut_off) {
 /* --- errors ----------------------------------------------------------------------------------- */
 
 /* Values of a bucket whose largest is `most`, in double; j from -T to T. */
-static double value_of(int j, unsigned bits, double most) {
+static double value_of(int j, double bits, double most) {
   return j * fabs((double)j) * most / squares(bits);
 }
 
 /* Half of the step between the two values beside x, and a few roundings of floats. */
-static double half_a_step(double x, unsigned bits, double most) {
-  const int top = (1 << (bits - 1)) - 1;
+static double half_a_step(double x, double bits, double most) {
+  const int top = top_of(bits);
   int above = -top + 1;
   while (above < top && value_of(above, bits, most) < x) above++;
   return (value_of(above, bits, most) - value_of(above - 1, bits, most)) / 2 + 1e-6 * fabs(x);
 }
 
-static void check_errors(const float *e, size_t n, unsigned bits) {
+static void check_errors(const float *e, size_t n, double bits) {
   float got[BUCKET];
   uint8_t message[HEAD + SCALE + BUCKET];
   double most = 0;
@@ -167,10 +182,10 @@ static void check_errors(const float *e, size_t n, unsigned bits) {
   decode(message, encode(e, n, bits, message), n, got);
   for (size_t i = 0; i < n; i++) {
     const double off = fabs((double)got[i] - (double)e[i]);
-    cr_assert(off <= half_a_step((double)e[i], bits, most), "%u bits: %g became %g of %g", bits,
+    cr_assert(off <= half_a_step((double)e[i], bits, most), "%g bits: %g became %g of %g", bits,
               (double)e[i], (double)got[i], most);
     if (fabs((double)e[i]) == most) /* the scale is rounded, and the product */
-      cr_assert(off <= FLT_EPSILON * most, "%u bits: %a became %a", bits, (double)e[i],
+      cr_assert(off <= FLT_EPSILON * most, "%g bits: %a became %a", bits, (double)e[i],
                 (double)got[i]);
   }
 }
@@ -181,7 +196,7 @@ Test(companded, none_errs_by_more_than_half_a_step) {
   weir_rng rng = weir_rng_of(71);
   float e[BUCKET];
   for (int round = 0; round < 1500; round++) {
-    const unsigned bits = 3 + (unsigned)round % 6;
+    const double bits = 3 + round % 11 * 0.5;
     const size_t n = round % 5 == 0 ? 1 + weir_rng_below(&rng, BUCKET) : BUCKET;
     const float size = ldexpf(1, (int)weir_rng_below(&rng, 200) - 95);
     fill_shape(&rng, shapes[round % 10], e, n);
@@ -192,8 +207,8 @@ Test(companded, none_errs_by_more_than_half_a_step) {
 
 /* Near the middles of neighbours, where one rounding decides. */
 Test(companded, both_neighbours_are_near_in_the_middle) {
-  for (unsigned bits = 3; bits <= 8; bits++) {
-    const int top = (1 << (bits - 1)) - 1;
+  for (double bits = 3; bits <= 8; bits += 0.5) {
+    const int top = top_of(bits);
     for (int j = 0; j < top; j++)
       for (size_t s = 0; s < SIZES; s++) {
         const double middle = (double)(j * j + j) + 0.5;
@@ -213,7 +228,7 @@ Test(companded, both_neighbours_are_near_in_the_middle) {
 Test(companded, the_largest_floats_stay_finite) {
   const float e[8] = {FLT_MAX, -FLT_MAX, FLT_MAX / 2, FLT_MAX / 4, -FLT_MAX / 4, 0.0F, 1.0F, -0.0F};
   const float end = FLT_MAX / 4;
-  for (unsigned bits = 3; bits <= 8; bits++) {
+  for (double bits = 3; bits <= 8; bits += 0.5) {
     uint8_t message[64];
     float got[8];
     double peak;
@@ -221,7 +236,7 @@ Test(companded, the_largest_floats_stay_finite) {
     const size_t bytes = encode(e, 8, bits, message);
     decode(message, bytes, 8, got);
     for (size_t i = 0; i < 5; i++)
-      cr_assert_float_eq(got[i] / end, e[i] > 0 ? 1 : -1, FLT_EPSILON, "%u bits: %a", bits,
+      cr_assert_float_eq(got[i] / end, e[i] > 0 ? 1 : -1, FLT_EPSILON, "%g bits: %a", bits,
                          (double)got[i]);
     for (size_t i = 5; i < 8; i++) cr_assert_eq(got[i], 0.0F);
     for (size_t i = 0; i < 8; i++) cr_assert(isfinite(e[i] - got[i]));
@@ -230,17 +245,17 @@ Test(companded, the_largest_floats_stay_finite) {
   }
 }
 
-static void check_zeros(const float *e, size_t n, unsigned bits) {
+static void check_zeros(const float *e, size_t n, double bits) {
   uint8_t message[HEAD + SCALE + BUCKET];
   float got[BUCKET];
   const size_t bytes = encode(e, n, bits, message);
   cr_assert_eq(scale_at(message, HEAD), 0.0F);
   decode(message, bytes, n, got);
-  for (size_t i = 0; i < n; i++) cr_assert_eq(got[i], 0.0F, "%u bits: %g", bits, (double)got[i]);
+  for (size_t i = 0; i < n; i++) cr_assert_eq(got[i], 0.0F, "%g bits: %g", bits, (double)got[i]);
 }
 
 Test(companded, next_to_nothing_is_nothing) {
-  for (unsigned bits = 3; bits <= 8; bits++) {
+  for (double bits = 3; bits <= 8; bits += 0.5) {
     float e[BUCKET] = {0};
     check_zeros(e, BUCKET, bits);
     for (size_t i = 0; i < BUCKET; i++) e[i] = i % 2 ? -0.0F : 0.0F;
@@ -257,14 +272,14 @@ Test(companded, next_to_nothing_is_nothing) {
 /* From 2^-126 up: a bucket is nothing, with what it lacks left, or its largest comes back and its
  * zeros stay.  With 8 bits the scale of 2^-118 would be 2^-132, and its inverse infinite. */
 Test(companded, small_buckets_are_whole_or_nothing) {
-  for (unsigned bits = 3; bits <= 8; bits++)
+  for (double bits = 3; bits <= 8; bits += 0.5)
     for (int exponent = -126; exponent < -100; exponent++) {
       const float most = ldexpf(1.7F, exponent);
       const float e[8] = {most, -most, 0.0F, -0.0F, most / 2, 1e-45F, -FLT_MIN / 2, most / 9};
       uint8_t message[64];
       float got[8];
       decode(message, encode(e, 8, bits, message), 8, got);
-      cr_assert(got[2] == 0.0F && got[3] == 0.0F, "%u bits, 2^%d: %g", bits, exponent,
+      cr_assert(got[2] == 0.0F && got[3] == 0.0F, "%g bits, 2^%d: %g", bits, exponent,
                 (double)got[2]);
       if (most < FLT_MIN * 256 || (double)most < (double)FLT_MIN * squares(bits))
         check_zeros(e, 8, bits);
@@ -284,7 +299,7 @@ Test(companded, all_versions_are_scalar_bit_for_bit) {
   for (int v = 1; v < VERSIONS; v++) {
     const weir_cpu_ops *const it = version(v);
     for (size_t n = 0; n <= 2 * BUCKET && it != NULL; n++) {
-      const int32_t top = (1 << (2 + n % 6)) - 1;
+      const int32_t top = top_of(3 + n % 11 * 0.5);
       const float inverse = n % 3 == 0 ? 1.0F : n % 3 == 1 ? 0.3F : 1e30F;
       float x[2 * BUCKET], a[2 * BUCKET], b[2 * BUCKET];
       uint8_t code[2 * BUCKET], other[2 * BUCKET];
@@ -319,7 +334,7 @@ Test(companded, residuals_stay_within_half_a_step) {
   static double sent[N], given[N];
   uint8_t message[HEAD + 4 * (SCALE + BUCKET)];
   weir_rng rng = weir_rng_of(73);
-  for (unsigned bits = 3; bits <= 8; bits++) {
+  for (double bits = 3; bits <= 8; bits += 0.5) {
     const double top = sqrt(squares(bits)), c = (2 * top - 1) / (2 * top * top);
     memset(r, 0, sizeof r);
     memset(sent, 0, sizeof sent);
@@ -335,14 +350,14 @@ Test(companded, residuals_stay_within_half_a_step) {
       (void)weir_ef_subtract(e, got, N);
       memcpy(r, e, sizeof r);
       for (size_t i = 0; i < N; i++) {
-        cr_assert(fabs((double)r[i]) <= 1.0001 * c / (1 - c), "%u bits, step %d: %g left", bits,
+        cr_assert(fabs((double)r[i]) <= 1.0001 * c / (1 - c), "%g bits, step %d: %g left", bits,
                   step, (double)r[i]);
         sent[i] += (double)got[i];
         given[i] += (double)g[i];
       }
     }
     for (size_t i = 0; i < N; i++)
-      cr_assert_float_eq(sent[i] + (double)r[i], given[i], STEPS * FLT_EPSILON, "%u bits: %g", bits,
+      cr_assert_float_eq(sent[i] + (double)r[i], given[i], STEPS * FLT_EPSILON, "%g bits: %g", bits,
                          sent[i] + (double)r[i] - given[i]);
   }
 }
@@ -351,16 +366,14 @@ Test(companded, residuals_stay_within_half_a_step) {
 
 /* The encoder writes no code above 2 T; from the wire it counts as that, the largest value. */
 Test(companded, codes_beyond_the_grid_are_its_end) {
-  static const unsigned ends[] = {6, 14, 30, 62, 126, 254};
-  for (unsigned bits = 3; bits <= 8; bits++) {
+  for (double bits = 3; bits <= 8; bits += 0.5) {
     const weir_layout layout = {1, (const size_t[]){0, 8}};
     const float e[8] = {-1.0F, 1.0F};
     uint8_t message[64];
     float got[8];
     double peak;
     const size_t bytes = encode(e, 8, bits, message);
-    const unsigned all = (1U << bits) - 1;
-    cr_assert_eq(all, ends[bits - 3] + 1);
+    const unsigned all = (1U << (unsigned)ceil(bits)) - 1;          /* above 2 T: that is even */
     message[HEAD + SCALE] = (uint8_t)(message[HEAD + SCALE] | all); /* -1 was code 0 */
     decode(message, bytes, 8, got);
     cr_assert_eq(got[0], got[1]);
@@ -386,7 +399,7 @@ Test(companded, foreign_heads_and_lengths) {
     const char *what;
   } wrong[] = {{0, 0, "magic"},   {4, 9, "elements"}, {8, 64, "bucket"}, {9, 1, "bucket"},
                {12, 21, "codec"}, {13, 2, "bits"},    {13, 9, "bits"},   {13, 0, "bits"},
-               {13, 5, "length"}, {14, 1, "mode"},    {15, 1, "zero"}};
+               {13, 5, "length"}, {14, 2, "mode"},    {15, 1, "zero"}};
   const float e[8] = {2.0F, 1.0F};
   uint8_t message[64], bad[64];
   const size_t bytes = encode(e, 8, 4, message);
@@ -395,6 +408,15 @@ Test(companded, foreign_heads_and_lengths) {
     bad[wrong[i].at] = wrong[i].to;
     refuse(bad, bytes, wrong[i].what);
   }
+  /* A half bit fewer than 4 there is; than 3 there is none. */
+  message[14] = 1;
+  const weir_layout layout = {1, (const size_t[]){0, 8}};
+  double peak;
+  cr_assert_eq(row()->check(message, bytes, &layout, &peak), WEIR_OK);
+  const size_t fewer = encode(e, 8, 3, bad);
+  bad[14] = 1;
+  refuse(bad, fewer, "mode");
+  message[14] = 0;
   refuse(message, bytes - 1, "shorter");
   refuse(message, bytes + 1, "longer");
   refuse(message, 15, "half a header");
@@ -404,7 +426,7 @@ Test(companded, foreign_heads_and_lengths) {
 Test(companded, foreign_scales) {
   const weir_layout layout = {1, (const size_t[]){0, 8}};
   const float e[8] = {2.0F, -1.0F};
-  for (unsigned bits = 3; bits <= 8; bits++) {
+  for (double bits = 3; bits <= 8; bits += 0.5) {
     const float most = (float)((double)FLT_MAX / squares(bits));
     const float bad[] = {-1.0F, -FLT_MIN, NAN, -NAN, INFINITY, -INFINITY, FLT_MAX, 1.00001F * most};
     const float good[] = {0.0F, -0.0F, FLT_MIN, 1e-45F, 0.99999F * most};
