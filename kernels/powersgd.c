@@ -116,5 +116,5 @@ const weir_codec weir_codec_powersgd = {
     .factors = {WEIR_CODEC_COMPANDED, 5.0 / 32}, /* err by 6 % of normal values, as 8 of floats */
     .device = true,
     .kept = weir_none_kept,
-    .prior = {2e-5, 2e-9, 0.7e-9, 0},
+    .prior = {2e-5, 1e-9, 0.3e-9, 1e-8},
 };
