@@ -53,54 +53,19 @@ static void decode_piece(const weir_encoded *head, const float *scale, const uin
     weir_cpu()->read_squares(code, count, *scale, top, to);
 }
 
-weir_unit_format weir_companded_format(unsigned bits, unsigned half) {
-  return (weir_unit_format){.head = {.unit = BUCKET,
-                                     .codec = WEIR_CODEC_COMPANDED,
-                                     .bits = (uint8_t)bits,
-                                     .mode = (uint8_t)half},
-                            .scales = 1,
-                            .encode = encode_bucket,
-                            .reach = reach,
-                            .decode = decode_piece};
+static const weir_unit_format any = {.head = {.unit = BUCKET, .codec = WEIR_CODEC_COMPANDED},
+                                     .scales = 1,
+                                     .encode = encode_bucket,
+                                     .reach = reach,
+                                     .decode = decode_piece};
+
+weir_unit_format weir_companded_format(unsigned bits) {
+  weir_unit_format format = any;
+  format.head.bits = (uint8_t)bits;
+  return format;
 }
 
-/* Of no bits: there is no such ratio. */
-static weir_unit_format format_of(double cr) {
-  uint8_t half;
-  const unsigned bits = weir_companded_bits(cr, &half);
-  return weir_companded_format(bits, half);
-}
-
-static size_t bound(const weir_layout *layout, double cr) {
-  const weir_unit_format format = format_of(cr);
-  return weir_units_bound(&format, layout);
-}
-
-static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
-                          double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  const weir_unit_format format = format_of(cr);
-  *bytes = 0;
-  if (format.head.bits == 0)
-    return weir_fail(WEIR_E_INVALID,
-                     "companded takes %u to %u bits, whole or half, ratios of such over 32, not %g",
-                     WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST, cr);
-  return weir_units_encode(context, &format, e, layout, seed, out, capacity, bytes);
-}
-
-static weir_status open_message(const void *message, size_t bytes, const weir_layout *layout,
-                                weir_unit_format *format) {
-  weir_encoded head;
-  const weir_status status = weir_encoded_open(WEIR_CODEC_COMPANDED, message, bytes,
-                                               layout->offset[layout->tensors], &head);
-  if (status != WEIR_OK) return status;
-  if (head.bits < WEIR_COMPANDED_LEAST || head.bits > WEIR_COMPANDED_MOST || head.unit != BUCKET ||
-      head.mode > (head.bits > WEIR_COMPANDED_LEAST))
-    return weir_encoded_malformed(WEIR_CODEC_COMPANDED, "unknown bits, bucket or mode");
-  *format = weir_companded_format(head.bits, head.mode);
-  return WEIR_OK;
-}
-
-WEIR_UNITS_READER(open_message)
+WEIR_WIDTHS_ENCODER(any)
 
 const weir_codec weir_codec_companded = {
     .id = WEIR_CODEC_COMPANDED,

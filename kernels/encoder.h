@@ -89,6 +89,32 @@ weir_status weir_units_check(const weir_unit_format *format, const void *message
     return status ? status : weir_units_check(&format, message, bytes, layout, peak);              \
   }
 
+/* An encoder of buckets in several widths: those of its row, and half bits where that says so, by
+ * which head.bits and head.mode are set in what is otherwise `any`. */
+size_t weir_widths_bound(const weir_unit_format *any, const weir_layout *layout, double cr);
+weir_status weir_widths_encode(const weir_unit_format *any, weir_codec_context *context,
+                               const float *e, const weir_layout *layout, double cr, uint64_t seed,
+                               void *out, size_t capacity, size_t *bytes);
+/* *format: of this message. */
+weir_status weir_widths_open(const weir_unit_format *any, const void *message, size_t bytes,
+                             const weir_layout *layout, weir_unit_format *format);
+
+/* The bound(), encode(), decode() and check() of its row. */
+#define WEIR_WIDTHS_ENCODER(ANY)                                                                \
+  static size_t bound(const weir_layout *layout, double cr) {                                   \
+    return weir_widths_bound(&(ANY), layout, cr);                                               \
+  }                                                                                             \
+  static weir_status encode(weir_codec_context *context, const float *e,                        \
+                            const weir_layout *layout, double cr, uint64_t seed, void *out,     \
+                            size_t capacity, size_t *bytes) {                                   \
+    return weir_widths_encode(&(ANY), context, e, layout, cr, seed, out, capacity, bytes);      \
+  }                                                                                             \
+  static weir_status open_message(const void *message, size_t bytes, const weir_layout *layout, \
+                                  weir_unit_format *format) {                                   \
+    return weir_widths_open(&(ANY), message, bytes, layout, format);                            \
+  }                                                                                             \
+  WEIR_UNITS_READER(open_message)
+
 /* A fixed encoder, whose messages are its format's alone: tensors are the units, and every element
  * takes format->head.bits bits (so the ratio is bits / 32).  What is encoded has format->head.mode;
  * threads are not used. */
@@ -139,7 +165,7 @@ void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out);
 /* qsgd's units of so many elements on a grid from the smallest to the largest, drawn at random. */
 weir_unit_format weir_qsgd_format(unsigned bits, uint32_t bucket);
 /* companded's units, on a grid of squares, to the nearest value. */
-weir_unit_format weir_companded_format(unsigned bits, unsigned half);
+weir_unit_format weir_companded_format(unsigned bits);
 size_t weir_qsgd_bound_with(size_t n, weir_qsgd_options options);
 weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options options,
                                   uint64_t seed, void *out, size_t capacity, size_t *bytes);

@@ -19,8 +19,6 @@
 #include "kernels/encoder.h"
 
 #define BUCKET WEIR_MINIFLOAT_BUCKET
-#define BITS_LEAST WEIR_MINIFLOAT_LEAST
-#define BITS_MOST WEIR_MINIFLOAT_MOST
 #define MANTISSA WEIR_MINIFLOAT_MANTISSA
 
 static void encode_bucket(const weir_unit_format *format, const float *x, size_t count,
@@ -52,47 +50,13 @@ static void decode_piece(const weir_encoded *head, const float *scale, const uin
     weir_cpu()->read_minifloats(code, count, *scale, MANTISSA(head->bits), to);
 }
 
-static weir_unit_format format_of(unsigned bits) {
-  return (weir_unit_format){
-      .head = {.unit = BUCKET, .codec = WEIR_CODEC_MINIFLOAT, .bits = (uint8_t)bits},
-      .scales = 1,
-      .encode = encode_bucket,
-      .reach = reach,
-      .decode = decode_piece};
-}
+static const weir_unit_format any = {.head = {.unit = BUCKET, .codec = WEIR_CODEC_MINIFLOAT},
+                                     .scales = 1,
+                                     .encode = encode_bucket,
+                                     .reach = reach,
+                                     .decode = decode_piece};
 
-/* 0: no such ratio. */
-static unsigned bits_of(double cr) { return weir_code_bits(cr, BITS_LEAST, BITS_MOST); }
-
-static size_t bound(const weir_layout *layout, double cr) {
-  const weir_unit_format format = format_of(bits_of(cr));
-  return weir_units_bound(&format, layout);
-}
-
-static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
-                          double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  const weir_unit_format format = format_of(bits_of(cr));
-  *bytes = 0;
-  if (format.head.bits == 0)
-    return weir_fail(WEIR_E_INVALID,
-                     "minifloat takes %u to %u bits, ratios of such over 32, not %g", BITS_LEAST,
-                     BITS_MOST, cr);
-  return weir_units_encode(context, &format, e, layout, seed, out, capacity, bytes);
-}
-
-static weir_status open_message(const void *message, size_t bytes, const weir_layout *layout,
-                                weir_unit_format *format) {
-  weir_encoded head;
-  const weir_status status = weir_encoded_open(WEIR_CODEC_MINIFLOAT, message, bytes,
-                                               layout->offset[layout->tensors], &head);
-  if (status != WEIR_OK) return status;
-  if (head.bits < BITS_LEAST || head.bits > BITS_MOST || head.unit != BUCKET || head.mode != 0)
-    return weir_encoded_malformed(WEIR_CODEC_MINIFLOAT, "unknown bits, bucket or mode");
-  *format = format_of(head.bits);
-  return WEIR_OK;
-}
-
-WEIR_UNITS_READER(open_message)
+WEIR_WIDTHS_ENCODER(any)
 
 const weir_codec weir_codec_minifloat = {
     .id = WEIR_CODEC_MINIFLOAT,
@@ -102,7 +66,7 @@ const weir_codec weir_codec_minifloat = {
         "buckets in floats of 4 bits of exponent, stochastic rounding (Horvath et al. 2019)",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),
-    .bits = {BITS_LEAST, BITS_MOST},
+    .bits = {WEIR_MINIFLOAT_LEAST, WEIR_MINIFLOAT_MOST},
     .wires = WEIR_WIRES_CODES,
     .scales = 1,
     .device = true,

@@ -324,7 +324,7 @@ static void take_values(const weir_unit_format *format, const uint8_t *from, wal
 
 static weir_unit_format format_of(unsigned bits) {
   weir_unit_format format =
-      bits < WEIR_COMPANDED_LEAST ? weir_qsgd_format(bits, UNIT) : weir_companded_format(bits, 0);
+      bits < WEIR_COMPANDED_LEAST ? weir_qsgd_format(bits, UNIT) : weir_companded_format(bits);
   format.head.codec = WEIR_CODEC_NONZERO;
   if (bits == HALF) format.scales = 0;
   return format;

@@ -180,6 +180,15 @@ WEIR_NUMBER unsigned weir_code_bits(double cr, unsigned least, unsigned most) {
   return bits >= least && bits <= most && bits == floor(bits) ? (unsigned)bits : 0;
 }
 
+/* The same where half bits count too: the code has as many as the next whole number, which *half
+ * says is half a bit more. */
+WEIR_NUMBER unsigned weir_code_bits_halved(double cr, unsigned least, unsigned most,
+                                           uint8_t *half) {
+  const double bits = cr * 32.0, whole = ceil(bits);
+  *half = whole - bits == 0.5;
+  return bits >= least ? weir_code_bits(*half ? whole / 32.0 : cr, least, most) : 0;
+}
+
 /* Where a unit's draws start: splitmix64 of seed and unit. */
 WEIR_NUMBER uint32_t weir_unit_key(uint64_t seed, uint64_t number) {
   uint64_t z = seed + number * UINT64_C(0x9e3779b97f4a7c15);
@@ -237,16 +246,6 @@ WEIR_NUMBER float weir_minifloat_value(uint32_t code, float scale, unsigned mant
 #define WEIR_COMPANDED_BUCKET 128U
 #define WEIR_COMPANDED_LEAST 3U
 #define WEIR_COMPANDED_MOST 8U
-
-/* Of a plan's ratio: whole bits, or half a bit less than whole ones, which *half says; 0:
- * neither. */
-WEIR_NUMBER unsigned weir_companded_bits(double cr, uint8_t *half) {
-  const double bits = ceil(cr * 32.0);
-  *half = bits - cr * 32.0 == 0.5;
-  return *half && bits == (double)WEIR_COMPANDED_LEAST
-             ? 0
-             : weir_code_bits(*half ? bits / 32.0 : cr, WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST);
-}
 
 /* T of kernels/companded.c: as many values as so many bits can tell apart, and an odd number.  2 to
  * the power of bits - 1/2 is 181/256 of 2 to that of bits, to a whole number. */

@@ -47,7 +47,7 @@ struct companded {
 /* Of a plan; what is no number of bits gives 0 of them, which is not ready. */
 weir_bucket_form form_of(const weir_layout *layout, double cr) {
   uint8_t half;
-  const unsigned bits = weir_companded_bits(cr, &half);
+  const unsigned bits = weir_code_bits_halved(cr, WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST, &half);
   return weir_bucket_form_of(layout->offset[layout->tensors], companded::SCALES, bits,
                              WEIR_COMPANDED_BUCKET, half);
 }
