@@ -159,9 +159,8 @@ char *help_policies(const char *ending) {
       "last\n");
   g_string_append(
       text,
-      "WIRE is how kept elements are written (powersgd: dense-sra or dense-one-shot for codes of "
-      "5\n"
-      "bits, any other dense with auto-bf16 or in fp32), or by ag, sra and hier-sra a quantizer's\n"
+      "WIRE is how kept elements are written (powersgd: in 5 bits by dense-sra, dense-one-shot,\n"
+      "by any other dense with auto-bf16 or in fp32), or by ag, sra and hier-sra a quantizer's\n"
       "codes, with huffman by how often they occur:");
   for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)
     g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");

@@ -182,9 +182,11 @@ TARGET static inline void expand_rows(const float *p, size_t rows, const lowrank
       for (size_t i = 0; i < count; i++) sum[i] += tile->q[v * rank + k] * factor[k * count + i];
     for (size_t i = 0; i < count; i++) {
       float *const at = out + i * columns + v * LOWRANK_LANES;
-      lanes16 old;
-      load_lanes16(&old, at, wide);
-      if (subtract) sum[i] = old - sum[i];
+      if (subtract) {
+        lanes16 old;
+        load_lanes16(&old, at, wide);
+        sum[i] = old - sum[i];
+      }
       store_lanes16(at, &sum[i], wide);
     }
   }
