@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "collectives/patterns/patterns.h"
 #include "collectives/told.h"
 #include "kernels/codec.h"
 
@@ -164,6 +165,25 @@ weir_status weir_comm_exchange(weir_comm *comm, const weir_send *send, size_t se
                                weir_recv *recv, size_t recvs) {
   const weir_status status = weir_comm_transfer(comm, send, sends, recv, recvs);
   return status == WEIR_OK ? weir_comm_expect(comm, recv, recvs) : status;
+}
+
+weir_status weir_comm_to_all(weir_comm *comm, const void *own, size_t bytes, uint32_t hop,
+                             weir_headers *headers) {
+  const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
+  const size_t header = weir_headers_bytes(headers), others = (size_t)size - 1;
+  weir_send *send = comm->send;
+  weir_recv *recv = comm->recv;
+  for (size_t i = 0; i < others; i++) { /* not all to the same rank first */
+    const int to = weir_rotation_to(rank, size, (int)i + 1), from = recv[i].peer;
+    send[i] = (weir_send){to, own, bytes, hop};
+    recv[i].hop = hop;
+    if (header == 0) continue; /* headers lie behind all messages, where lengths vary */
+    send[others + i] = (weir_send){to, weir_headers_at(headers, rank), header, hop + 1};
+    recv[others + i] = (weir_recv){from, weir_headers_at(headers, from), header, hop + 1, 0};
+  }
+  const size_t messages = header > 0 ? 2 * others : others;
+  const weir_status status = weir_comm_transfer(comm, send, messages, recv, messages);
+  return status == WEIR_OK ? weir_comm_expect(comm, recv + others, messages - others) : status;
 }
 
 void *weir_headers_at(const weir_headers *headers, int rank) {

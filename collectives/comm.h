@@ -58,6 +58,12 @@ weir_status weir_comm_expect(weir_comm *comm, const weir_recv *recv, size_t recv
 weir_status weir_comm_exchange(weir_comm *comm, const weir_send *send, size_t sends,
                                weir_recv *recv, size_t recvs);
 
+/* `bytes` of this rank's straight to every other, and its header with them; comm->recv[0 .. N - 2]
+ * say where theirs come in (peer, data, capacity), from each once, and are told their lengths.
+ * Messages are of this hop, headers of the next. */
+weir_status weir_comm_to_all(weir_comm *comm, const void *own, size_t bytes, uint32_t hop,
+                             weir_headers *headers);
+
 /* Headers of all ranks, in a small all-gather of their own; without headers nothing. */
 weir_status weir_comm_gather_headers(weir_comm *comm, weir_headers *headers);
 /* Address of rank's header; NULL without headers. */

@@ -79,6 +79,7 @@ typedef struct weir_compressed_row {
   const char *name;
   const char *description;
   weir_compressed_run *run;
+  bool to_all; /* every rank has the messages of all and decodes each; else its part of them */
 } weir_compressed_row;
 enum {
   WEIR_COMPRESSED_SRA = 0,
@@ -92,6 +93,7 @@ extern const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT];
 const weir_compressed_row *weir_compressed_find(const char *name); /* NULL: none of that name */
 /* The row that a plan names, of low rank that of its factors; NULL: none. */
 const weir_compressed_row *weir_compressed_of(const weir_plan *plan);
+bool weir_compressed_to_all(const weir_plan *plan);
 
 /* Cost row of n ranks, of the longest share.  bytes: the codec's message of all elements (bound()),
  * whose values are cut into blocks with a header each. */
@@ -156,12 +158,16 @@ weir_status weir_message_shorten(weir_comm *comm, const weir_codec *codec, void 
  * bytes has room.  Malformed, they end the group. */
 weir_status weir_message_restore(weir_comm *comm, const weir_codec *codec, int peer, void *message,
                                  size_t n, size_t whole, size_t *bytes);
-/* The same of a sum's message of `count` elements, in blocks.  What becomes of it counts in
- * coder->shortened. */
+/* The same of a sum's message of `count` elements, in blocks; nothing where messages do not travel
+ * shortened.  What becomes of it counts in coder->shortened. */
 weir_status weir_coder_shorten(weir_comm *comm, const weir_coder *coder, void *message,
                                size_t count, size_t *bytes);
 weir_status weir_coder_restore(weir_comm *comm, const weir_coder *coder, int peer, void *message,
                                size_t count, size_t bytes);
+/* A peer's message of so many elements that came in: restored, or else exactly as long as it is
+ * due. */
+weir_status weir_coder_take(weir_comm *comm, const weir_coder *coder, const weir_recv *recv,
+                            size_t count);
 
 /* --- HiTopKComm ----------------------------------------------------------------------------- */
 

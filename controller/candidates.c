@@ -197,9 +197,7 @@ static double path_coding(const weir_plan *plan, weir_group_shape shape, uint64_
 /* How often each rank decodes as many elements as there are: of a sum its own part of it and all
  * sums, of messages that go to all every one. */
 static uint64_t decoded(const weir_plan *plan, uint64_t workers) {
-  const bool to_all = plan->scheme == WEIR_SCHEME_GATHER ||
-                      (weir_factors_encoded(plan) && plan->algorithm == WEIR_ALGORITHM_ONE_SHOT);
-  return to_all ? workers : 2;
+  return plan->scheme == WEIR_SCHEME_GATHER || weir_compressed_to_all(plan) ? workers : 2;
 }
 
 /* Each rank shortens what it encodes, and restores what it decodes. */

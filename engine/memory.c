@@ -145,7 +145,7 @@ static double shortening(const weir_plan *plan) {
 /* Low rank's factors, of which every rank has all messages of a sum, the first or the second. */
 static double messages_scratch(const weir_plan *plan, const weir_memory_form *form, size_t kept) {
   const weir_coder coder = weir_factor_coder(plan);
-  if (!weir_factors_encoded(plan) || plan->algorithm != WEIR_ALGORITHM_ONE_SHOT) return 0.0;
+  if (!weir_compressed_to_all(plan)) return 0.0;
   return form->ranks * (double)weir_coder_bound(&coder, kept);
 }
 

@@ -14,7 +14,6 @@ typedef struct direct {
   weir_chunk all;
   size_t bytes;
   weir_headers *headers;
-  size_t header;
   int rank;
   int size;
   unsigned char *slot; /* size of them, a rank's values each */
@@ -24,19 +23,14 @@ static void *slot_of(const direct *d, int rank) { return d->slot + (size_t)rank 
 
 static weir_status exchange(direct *d) {
   const void *own = weir_values_partial(&d->values, d->all, slot_of(d, d->rank));
-  weir_send *send = d->comm->send;
+  const size_t others = (size_t)d->size - 1;
   weir_recv *recv = d->comm->recv;
-  size_t messages = 0;
-  for (int i = 1; i < d->size; i++) { /* not all to the same rank first */
-    const int to = weir_rotation_to(d->rank, d->size, i);
-    const int from = weir_rotation_from(d->rank, d->size, i);
-    send[messages] = (weir_send){to, own, d->bytes, 0};
-    recv[messages++] = (weir_recv){from, slot_of(d, from), d->bytes, 0, 0};
-    if (d->header == 0) continue;
-    send[messages] = (weir_send){to, weir_headers_at(d->headers, d->rank), d->header, 1};
-    recv[messages++] = (weir_recv){from, weir_headers_at(d->headers, from), d->header, 1, 0};
+  for (size_t i = 0; i < others; i++) {
+    const int from = weir_rotation_from(d->rank, d->size, (int)i + 1);
+    recv[i] = (weir_recv){from, slot_of(d, from), d->bytes, 0, 0};
   }
-  return weir_comm_exchange(d->comm, send, messages, recv, messages);
+  const weir_status status = weir_comm_to_all(d->comm, own, d->bytes, 0, d->headers);
+  return status == WEIR_OK ? weir_comm_expect(d->comm, recv, others) : status;
 }
 
 static void sum_up(direct *d) {
@@ -54,8 +48,7 @@ static void sum_up(direct *d) {
 weir_status weir_allreduce_direct(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                   float *error, weir_headers *headers) {
   weir_status status = weir_comm_begin(comm, headers);
-  direct d = {
-      .comm = comm, .all = {0, n}, .headers = headers, .header = weir_headers_bytes(headers)};
+  direct d = {.comm = comm, .all = {0, n}, .headers = headers};
   d.values = weir_values_of(x, error, format);
   d.bytes = weir_values_bytes(&d.values, d.all);
   d.rank = weir_comm_rank(comm);

@@ -12,16 +12,17 @@
 const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT] = {
     {WEIR_COMPRESSED_SRA, "sra",
      "scatter-reduce-allgather: each share straight to its rank, encoded twice in all",
-     weir_compressed_sra},
+     weir_compressed_sra, false},
     {WEIR_COMPRESSED_RING, "ring", "2(N-1) hops of an N-th, encoded again at every hop of summing",
-     weir_compressed_ring},
-    {WEIR_COMPRESSED_TREE, "tree", "binomial, encoded again at every level", weir_compressed_tree},
+     weir_compressed_ring, false},
+    {WEIR_COMPRESSED_TREE, "tree", "binomial, encoded again at every level", weir_compressed_tree,
+     false},
     {WEIR_COMPRESSED_HIER_SRA, "hier-sra",
-     "sums inside of machines, sra of each rank's share between machines",
-     weir_compressed_hier_sra},
+     "sums inside of machines, sra of each rank's share between machines", weir_compressed_hier_sra,
+     false},
     {WEIR_COMPRESSED_ONE_SHOT, "one-shot",
      "each rank's message of all straight to all, who add them up, encoded once",
-     weir_compressed_one_shot},
+     weir_compressed_one_shot, true},
 };
 
 const weir_compressed_row *weir_compressed_find(const char *name) {
@@ -43,6 +44,11 @@ const weir_compressed_row *weir_compressed_of(const weir_plan *plan) {
     return NULL;
   return plan->inside != WEIR_ALGORITHM_ANY ? &weir_compressed[WEIR_COMPRESSED_HIER_SRA]
                                             : weir_compressed_find(name);
+}
+
+bool weir_compressed_to_all(const weir_plan *plan) {
+  const weir_compressed_row *row = weir_compressed_of(plan);
+  return row != NULL && row->to_all;
 }
 
 /* --- blocks ----------------------------------------------------------------------------------- */

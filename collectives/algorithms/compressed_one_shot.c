@@ -23,39 +23,19 @@ static unsigned char *message_of(const one_shot *s, int rank) {
   return s->messages + (size_t)rank * s->stride;
 }
 
-/* All messages, shortened or exactly as long as they are. */
-static weir_status take(const one_shot *s, const weir_recv *recv) {
-  if (!s->coder->huffman) return weir_comm_expect(s->comm, recv, 1);
-  return weir_coder_restore(s->comm, s->coder, recv->peer, recv->data, s->all.count, recv->bytes);
-}
-
-/* Of this rank's message `bytes` travel. */
-static weir_status exchange(one_shot *s, size_t bytes, weir_headers *headers) {
-  const size_t header = weir_headers_bytes(headers);
-  weir_send *send = s->comm->send;
-  weir_recv *recv = s->comm->recv;
-  size_t messages = 0;
-  for (int i = 1; i < s->size; i++) { /* all begin elsewhere */
-    const int to = weir_rotation_to(s->rank, s->size, i);
-    const int from = weir_rotation_from(s->rank, s->size, i);
-    send[messages] = (weir_send){to, message_of(s, s->rank), bytes, 0};
-    recv[messages++] = (weir_recv){from, message_of(s, from), s->stride, 0, 0};
-    if (header == 0) continue;
-    send[messages] = (weir_send){to, weir_headers_at(headers, s->rank), header, 1};
-    recv[messages++] = (weir_recv){from, weir_headers_at(headers, from), header, 1, 0};
-  }
-  weir_status status = weir_comm_transfer(s->comm, send, messages, recv, messages);
-  for (size_t i = 0; i < messages && status == WEIR_OK; i++)
-    status = recv[i].hop == 0 ? take(s, &recv[i]) : weir_comm_expect(s->comm, &recv[i], 1);
-  return status;
-}
-
 /* Shortened for the others, and restored for this rank. */
-static weir_status exchange_shortened(one_shot *s, size_t bytes, weir_headers *headers) {
+static weir_status exchange(one_shot *s, size_t bytes, weir_headers *headers) {
   unsigned char *const own = message_of(s, s->rank);
-  const size_t count = s->all.count;
+  const size_t count = s->all.count, others = (size_t)s->size - 1;
+  weir_recv *recv = s->comm->recv;
+  for (size_t i = 0; i < others; i++) {
+    const int from = weir_rotation_from(s->rank, s->size, (int)i + 1);
+    recv[i] = (weir_recv){from, message_of(s, from), s->stride, 0, 0};
+  }
   weir_status status = weir_coder_shorten(s->comm, s->coder, own, count, &bytes);
-  if (status == WEIR_OK) status = exchange(s, bytes, headers);
+  if (status == WEIR_OK) status = weir_comm_to_all(s->comm, own, bytes, 0, headers);
+  for (size_t i = 0; i < others && status == WEIR_OK; i++)
+    status = weir_coder_take(s->comm, s->coder, &recv[i], count);
   return status == WEIR_OK ? weir_coder_restore(s->comm, s->coder, s->rank, own, count, bytes)
                            : status;
 }
@@ -76,7 +56,7 @@ weir_status weir_compressed_one_shot(weir_comm *comm, const weir_coder *coder, f
   if (status == WEIR_OK)
     status = weir_coder_encode(coder, x, error, s.all, s.rank, 0, message_of(&s, s.rank), &bytes);
   if (status != WEIR_OK) return status;
-  status = coder->huffman ? exchange_shortened(&s, bytes, headers) : exchange(&s, bytes, headers);
+  status = exchange(&s, bytes, headers);
   for (int r = 0; r < s.size && status == WEIR_OK; r++)
     status = weir_coder_decode(comm, coder, r, message_of(&s, r), x, s.all,
                                r == 0 ? WEIR_DECODE_STORE : WEIR_DECODE_ADD);

@@ -93,18 +93,6 @@ static weir_status encode(sra *s, int r, int part, uint32_t draw, size_t *bytes)
   return weir_coder_encode(s->coder, s->x, s->error, c, s->rank, draw, out_of(s, r, part), bytes);
 }
 
-/* What of a part travels, once its message is there. */
-static weir_status shorten(const sra *s, void *message, size_t count, size_t *bytes) {
-  if (!s->coder->huffman || s->coder->stays) return WEIR_OK;
-  return weir_coder_shorten(s->comm, s->coder, message, count, bytes);
-}
-
-/* The message of a part that came in: exactly its own length, or shortened. */
-static weir_status take(const sra *s, const weir_recv *recv, size_t count) {
-  if (!s->coder->huffman) return weir_comm_expect(s->comm, recv, 1);
-  return weir_coder_restore(s->comm, s->coder, recv->peer, recv->data, count, recv->bytes);
-}
-
 /* Straight from everybody to everybody.  Others' values are added to one's own, which has not been
  * rounded. */
 static weir_status scatter(sra *s, int part) {
@@ -123,13 +111,13 @@ static weir_status scatter(sra *s, int part) {
   }
   if (status == WEIR_OK) status = weir_coder_await(s->coder);
   for (size_t i = 0; i < messages && status == WEIR_OK; i++)
-    status = shorten(s, out_of(s, send[i].peer, part), part_of(s, send[i].peer, part).count,
-                     &send[i].bytes);
+    status = weir_coder_shorten(s->comm, s->coder, out_of(s, send[i].peer, part),
+                                part_of(s, send[i].peer, part).count, &send[i].bytes);
   if (status == WEIR_OK)
     status = s->coder->stays ? weir_comm_meet(s->comm, NULL)
                              : weir_comm_transfer(s->comm, send, messages, recv, messages);
   for (size_t i = 0; i < messages && status == WEIR_OK && !s->coder->stays; i++)
-    status = take(s, &recv[i], own.count);
+    status = weir_coder_take(s->comm, s->coder, &recv[i], own.count);
   for (int r = 0; r < s->size && status == WEIR_OK; r++)
     if (r != s->rank)
       status =
@@ -146,38 +134,22 @@ static unsigned char *sum_of(const sra *s, int r) {
                   : (unsigned char *)(s->x + longer + (size_t)r * each);
 }
 
-/* Everybody's sum and header to everybody; own: bytes of this rank's that travel. */
-static weir_status pass_round(sra *s, const void *mine, size_t own, weir_headers *headers) {
-  const size_t header = weir_headers_bytes(headers);
-  const uint32_t hop = (uint32_t)s->parts;
-  weir_send *send = s->comm->send;
-  weir_recv *recv = s->comm->recv;
-  size_t messages = 0;
-  for (int i = 1; i < s->size; i++) { /* all begin elsewhere */
-    const int to = weir_rotation_to(s->rank, s->size, i);
-    const int from = weir_rotation_from(s->rank, s->size, i);
-    send[messages] = (weir_send){to, mine, own, hop};
-    recv[messages++] = (weir_recv){from, sum_of(s, from),
-                                   weir_coder_bound(s->coder, share_of(s, from).count), hop, 0};
-    if (header == 0) continue;
-    send[messages] = (weir_send){to, weir_headers_at(headers, s->rank), header, hop + 1};
-    recv[messages++] = (weir_recv){from, weir_headers_at(headers, from), header, hop + 1, 0};
-  }
-  weir_status status = weir_comm_transfer(s->comm, send, messages, recv, messages);
-  for (size_t i = 0; i < messages && status == WEIR_OK; i++)
-    status = recv[i].hop == hop ? take(s, &recv[i], share_of(s, recv[i].peer).count)
-                                : weir_comm_expect(s->comm, &recv[i], 1);
-  return status;
-}
-
-/* Shortened for the others, and restored for this rank. */
+/* Everybody's sum and header to everybody: shortened for the others, and restored for this rank. */
 static weir_status pass_sums(sra *s, unsigned char *mine, size_t bytes, weir_headers *headers) {
-  const size_t count = share_of(s, s->rank).count;
-  weir_status status = shorten(s, mine, count, &bytes);
-  if (status == WEIR_OK) status = pass_round(s, mine, bytes, headers);
-  if (status == WEIR_OK && s->coder->huffman)
-    status = weir_coder_restore(s->comm, s->coder, s->rank, mine, count, bytes);
-  return status;
+  const size_t count = share_of(s, s->rank).count, others = (size_t)s->size - 1;
+  weir_recv *recv = s->comm->recv;
+  for (size_t i = 0; i < others; i++) {
+    const int from = weir_rotation_from(s->rank, s->size, (int)i + 1);
+    recv[i] = (weir_recv){from, sum_of(s, from),
+                          weir_coder_bound(s->coder, share_of(s, from).count), 0, 0};
+  }
+  weir_status status = weir_coder_shorten(s->comm, s->coder, mine, count, &bytes);
+  if (status == WEIR_OK)
+    status = weir_comm_to_all(s->comm, mine, bytes, (uint32_t)s->parts, headers);
+  for (size_t i = 0; i < others && status == WEIR_OK; i++)
+    status = weir_coder_take(s->comm, s->coder, &recv[i], share_of(s, recv[i].peer).count);
+  return status == WEIR_OK ? weir_coder_restore(s->comm, s->coder, s->rank, mine, count, bytes)
+                           : status;
 }
 
 /* From where it came in each message goes down to its place, and becomes its values. */

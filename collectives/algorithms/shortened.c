@@ -43,8 +43,11 @@ enum { KNOWN = offsetof(weir_encoded, unit) };
 typedef uint32_t block_length;
 _Static_assert(sizeof(block_length) <= KNOWN, "a block does not become longer");
 
+static bool shortens(const weir_coder *coder) { return coder->huffman && !coder->stays; }
+
 weir_status weir_coder_shorten(weir_comm *comm, const weir_coder *coder, void *message,
                                size_t count, size_t *bytes) {
+  if (!shortens(coder)) return WEIR_OK;
   const weir_coder_part part = weir_coder_part_of(coder, count);
   unsigned char *from = message, *to = message;
   void *room = NULL;
@@ -87,6 +90,7 @@ static bool restore_block(const weir_coder *coder, unsigned char *message, size_
 
 weir_status weir_coder_restore(weir_comm *comm, const weir_coder *coder, int peer, void *message,
                                size_t count, size_t bytes) {
+  if (!shortens(coder)) return WEIR_OK;
   const weir_coder_part part = weir_coder_part_of(coder, count);
   void *room = NULL;
   const weir_status status = room_for(comm, &room);
@@ -100,4 +104,10 @@ weir_status weir_coder_restore(weir_comm *comm, const weir_coder *coder, int pee
     left = at;
   }
   return good && bytes == 0 ? WEIR_OK : refuse(comm, coder->codec, peer);
+}
+
+weir_status weir_coder_take(weir_comm *comm, const weir_coder *coder, const weir_recv *recv,
+                            size_t count) {
+  if (!shortens(coder)) return weir_comm_expect(comm, recv, 1);
+  return weir_coder_restore(comm, coder, recv->peer, recv->data, count, recv->bytes);
 }
