@@ -125,18 +125,22 @@ bool weir_arm_is(const weir_arm *arm, const weir_plan *plan) {
   const weir_plan *own = &arm->plan;
   const uint32_t wire = plan->wire == WEIR_WIRE_HUFFMAN ? WEIR_WIRE_PAPER : plan->wire;
   if (own->codec != plan->codec || own->scheme != plan->scheme || own->wire != wire) return false;
-  if (own->algorithm == WEIR_ALGORITHM_ANY) return true;
+  if (own->algorithm == WEIR_ALGORITHM_ANY) return !weir_factors_encoded(plan);
   const uint8_t algorithm = plan->scheme == WEIR_SCHEME_PATH ? plan->algorithm /* its tasks */
                                                              : weir_algorithm_own(plan->algorithm);
   return own->algorithm == algorithm && own->inside == plan->inside;
 }
 
+/* One with a ratio of its own goes before one whose ratio is searched for. */
 size_t weir_arm_of(const weir_plan *plan) {
-  const weir_arm *arm = weir_arm_at(0);
-  size_t a = 0;
-  for (; a < WEIR_ARMS; a++, arm++)
-    if (weir_arm_is(arm, plan) && (arm->plan.cr == 0.0 || arm->plan.cr == plan->cr)) break;
-  return a;
+  size_t of = WEIR_ARMS;
+  for (size_t a = WEIR_ARMS; a-- > 0;) {
+    const weir_arm *arm = weir_arm_at(a);
+    if (!weir_arm_is(arm, plan)) continue;
+    if (arm->plan.cr == plan->cr) return a;
+    if (arm->plan.cr == 0.0) of = a;
+  }
+  return of;
 }
 
 bool weir_plan_safe(const weir_plan *plan) {

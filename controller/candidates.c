@@ -40,11 +40,14 @@ size_t weir_plan_kept(const double *low_rank, const weir_plan *plan, uint64_t el
   return (size_t)(low_rank[i] + share * (low_rank[i + 1] - low_rank[i]));
 }
 
-/* What a message may take is room; what it takes has a share of that. */
+size_t weir_plan_touched(const weir_plan *plan, size_t kept, double nonzero, double runs) {
+  return (size_t)((double)kept * weir_nonzero_share(nonzero, runs, plan->cr));
+}
+
 static size_t sends(const weir_decision_input *in, const weir_plan *plan) {
   const size_t kept = weir_plan_kept(in->low_rank, plan, in->elements);
   return weir_plan_sparse(plan) && weir_sparse_known(in)
-             ? (size_t)((double)kept * weir_nonzero_share(in->nonzero, in->runs, plan->cr))
+             ? weir_plan_touched(plan, kept, in->nonzero, in->runs)
              : kept;
 }
 
@@ -141,10 +144,14 @@ size_t weir_kept(uint64_t elements, double cr) {
   return elements == 0 ? 0 : kept < 1.0 ? 1 : (size_t)kept;
 }
 
+double weir_messages_decoded(const weir_codec *codec, uint64_t workers) {
+  return codec->dense || codec->shared_indices || codec->low_rank ? 1.0 : (double)workers;
+}
+
 double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr) {
   const weir_codec *of = weir_codec_find(codec);
   const weir_codec_prior *row = &of->prior;
-  const double messages = of->shared_indices || of->low_rank ? 1.0 : (double)workers;
+  const double messages = weir_messages_decoded(of, workers);
   return row->fixed + row->per_element * (double)elements +
          messages * (row->per_decoded * (double)elements +
                      row->per_kept * (double)weir_kept(elements, cr));

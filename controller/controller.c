@@ -20,6 +20,7 @@ struct weir_controller {
   weir_loop loop; /* the controller thread's while one runs */
   weir_mailbox mailbox;
   bool threaded, running;
+  bool failed;       /* the last answer; so that of many failures in a row the first one is said */
   weir_scope *scope; /* of the session that made it */
   pthread_t thread;
   weir_plan_bucket *taken; /* table of the directive last taken; the session thread's own */
@@ -201,14 +202,23 @@ static void take_gaps(weir_controller *c) {
     loop->has_gaps = true;
 }
 
+/* A training goes on with the plan that it has where nothing could be decided. */
+static void answer(weir_controller *c, const weir_observation *seen) {
+  take_gaps(c);
+  const bool failed = weir_loop_step(&c->loop, seen) != WEIR_OK;
+  if (failed && !c->failed)
+    weir_log(WEIR_LOG_WARN, "step %llu: no decision could be made: %s",
+             (unsigned long long)seen->step, weir_last_error());
+  c->failed = failed;
+  weir_mailbox_answer(&c->mailbox, &c->loop);
+}
+
 static void *run(void *user) {
   weir_controller *c = user;
   weir_scope_join(c->scope, "controller");
   weir_observation seen;
   while (weir_mailbox_get(&c->mailbox, &seen, &c->loop.dropped)) {
-    take_gaps(c);
-    const weir_status status = weir_loop_step(&c->loop, &seen);
-    weir_mailbox_answer(&c->mailbox, &c->loop, status);
+    answer(c, &seen);
   }
   return NULL;
 }
@@ -309,6 +319,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.risk = risk;
   c->loop.memory_limit = config->memory_limit;
   c->loop.rounds.budget = config->trial_budget;
+  c->loop.rounds.checkpoint_bytes = config->checkpoint_bytes;
   c->loop.rounds.steps = config->steps;
   c->loop.rounds.rule = rule;
   c->loop.curve = policy->curve && risk == WEIR_RISK_BOLD;
@@ -324,8 +335,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   if (status == WEIR_OK && config->measure && policy->curve && !resumes)
     status = weir_learn_codecs(&c->loop, config->price, config->price_user);
   weir_policy_warm_start(&c->loop, config->step);
-  if (status == WEIR_OK && c->loop.has_directive)
-    weir_mailbox_answer(&c->mailbox, &c->loop, status);
+  if (status == WEIR_OK && c->loop.has_directive) weir_mailbox_answer(&c->mailbox, &c->loop);
   if (status == WEIR_OK && policy->takes_stages)
     status = weir_stages_parse(config->policy + strlen(policy->name) + 1, &c->loop.stages);
   text.full = config->full;
@@ -515,9 +525,7 @@ void weir_controller_observe(void *controller, const weir_header *headers, int r
     weir_mailbox_put(&c->mailbox, &seen);
     return;
   }
-  take_gaps(c);
-  const weir_status status = weir_loop_step(&c->loop, &seen);
-  weir_mailbox_answer(&c->mailbox, &c->loop, status);
+  answer(c, &seen);
 }
 
 void weir_controller_processors(weir_controller *controller, const weir_link *processors) {

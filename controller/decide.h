@@ -39,6 +39,7 @@ typedef enum weir_trigger {
   WEIR_TRIGGER_COUNT = 10
 } weir_trigger;
 const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
+bool weir_trigger_network(uint32_t trigger);     /* latency or bandwidth */
 
 /* What policy weir may choose among (weir_options.risk). */
 typedef enum weir_risk {
@@ -235,6 +236,9 @@ double weir_shared_gain(double overlap, double top, double cr);
 double weir_overlap(double shared, double top, double cr);
 
 size_t weir_kept(uint64_t elements, double cr);
+/* Messages of which each rank decodes as many elements as there are, where those of N go to all: of
+ * what is summed one. */
+double weir_messages_decoded(const struct weir_codec *codec, uint64_t workers);
 /* A-priori compression time of a codec at a ratio, in s; measurements scale it. */
 double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr);
 /* The same of a plan, as measurements have scaled it (*compress: of its codec and of bf16, by
@@ -256,6 +260,8 @@ weir_link weir_input_link(const weir_decision_input *input);
 /* What a plan keeps of so many elements (weir_cost_kept), and powersgd of matrices as they are,
  * where low_rank tells of them. */
 size_t weir_plan_kept(const double *low_rank, const weir_plan *plan, uint64_t elements);
+/* What a message may take is room; what is sent of it where gradients are mostly zero. */
+size_t weir_plan_touched(const weir_plan *plan, size_t kept, double nonzero, double runs);
 /* An arm's overhead, seen where an exchange had so many latencies, where it has those of *terms and
  * is modelled as so many seconds: as with buckets (fuse.h), of what is too much the latencies'
  * share grows with them, as with pieces.  latencies 0: unknown, as it is. */

@@ -10,14 +10,14 @@ bool weir_same_plan(const weir_plan *a, const weir_plan *b) {
          a->cr == b->cr && a->bucket_log2 == b->bucket_log2;
 }
 
-static bool network_changed(uint32_t trigger) {
+bool weir_trigger_network(uint32_t trigger) {
   return trigger == WEIR_TRIGGER_LATENCY || trigger == WEIR_TRIGGER_BANDWIDTH;
 }
 
 void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_decision *d) {
   weir_candidate current;
   weir_evaluate(in, &in->current, &current);
-  const bool changed = network_changed(in->trigger);
+  const bool changed = weir_trigger_network(in->trigger);
   const double needed = changed ? weir_model.hysteresis_changed : weir_model.hysteresis;
   const double promised = best->progress_per_s / current.progress_per_s - 1.0;
   d->switched = false;

@@ -106,7 +106,7 @@ static weir_status price_on_host(const weir_loop *loop, const weir_plan *plans, 
   if (status == WEIR_OK) status = weir_kernel_fit(probe, plans, count, &wanted, cost);
   for (size_t i = 0; i < count && status == WEIR_OK; i++) {
     const weir_codec *row = weir_codec_find(plans[i].codec);
-    const double messages = row->dense || row->shared_indices ? 1.0 : (double)loop->workers;
+    const double messages = weir_messages_decoded(row, (uint64_t)loop->workers);
     seconds[i] = weir_kernel_seconds(&cost[i].compress, loop->elements) +
                  messages * weir_kernel_seconds(&cost[i].decode, loop->elements);
   }
@@ -232,10 +232,11 @@ double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) 
   const weir_network *network = &seen->heard.network;
   const weir_group_shape shape = weir_loop_shape(loop);
   const weir_link link = weir_learn_link(loop, network);
+  size_t kept = weir_plan_kept(loop->low_rank, &seen->heard.plan, loop->elements);
+  if (weir_plan_sparse(&seen->heard.plan) && loop->learnt.nonzero > 0.0)
+    kept = weir_plan_touched(&seen->heard.plan, kept, loop->learnt.nonzero, loop->learnt.runs);
   return weir_cost_links(&seen->heard.terms, &link) +
-         weir_cost_plan_processors(
-             &seen->heard.plan, shape, &link, loop->elements,
-             weir_plan_kept(loop->low_rank, &seen->heard.plan, loop->elements)) +
+         weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements, kept) +
          weir_coding_in_hops(&seen->heard.plan, shape, loop->elements, loop->devices,
                              loop->learnt.compress);
 }
@@ -279,7 +280,7 @@ static void learn_codec(weir_loop *loop, const weir_observation *seen) {
       weir_compress_prior(plan->codec, (uint64_t)loop->workers, loop->elements, plan->cr);
   const bool in_hops = weir_coding_in_hops(plan, weir_loop_shape(loop), loop->elements,
                                            loop->devices, l->compress) > 0.0;
-  if (seen->heard.compress > 0.0 && prior > 0.0 && !in_hops) {
+  if (seen->heard.compress > 0.0 && prior > 0.0 && (!in_hops || weir_factors_encoded(plan))) {
     weir_recent *factor = &l->factor[plan->codec];
     push(factor, clamp(seen->heard.compress / prior, 1e-3, 1e3));
     if (factor->count >= enough) l->compress[plan->codec] = median(factor);

@@ -113,7 +113,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
                 : loop->rounds.rule == WEIR_RULE_SGD ? WEIR_SETTLED_SGD
                                                      : WEIR_SETTLED;
   in->withheld = loop->rounds.withheld ? 1 : 0;
-  in->memory_limit = loop->memory_limit;
+  in->memory_limit = weir_rounds_memory(&loop->rounds, loop->memory_limit);
   in->rooms = seen->rooms;
   in->room_bytes = seen->room_bytes;
   in->open = loop->open ? 1 : 0;
@@ -140,9 +140,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   in->dwell = loop->dwell;
   in->losses = loop->rounds.told;
   for (size_t m = 0; m < WEIR_METHODS; m++)
-    if (loop->rounds.record[m].standing == WEIR_METHOD_SHOWN &&
-        seen->step < loop->rounds.record[m].good_until)
-      in->shown[m] = loop->rounds.record[m].progress;
+    in->shown[m] = weir_rounds_shown(&loop->rounds, m, seen->step);
   memcpy(in->trial_compress, loop->trials.compress, sizeof in->trial_compress);
   memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);
   in->nonzero = l->nonzero;
@@ -153,11 +151,18 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   in->paper_shared = loop->trials.codecs.shared;
 }
 
+/* A plan without buckets does as well where they cannot be planned, as of very many tensors. */
+static void stay_undivided(weir_loop *loop, weir_fused *fused) {
+  weir_log(WEIR_LOG_WARN, "no buckets are planned: %s", weir_last_error());
+  *fused = (weir_fused){0};
+  loop->overlap = false;
+}
+
 /* Buckets for the plan decided.  One that stays is divided anew only when the network has changed,
  * or when it has no buckets yet: what its buckets cost now is known by measuring them alone.  It
  * loses them where they have failed, and for a trial. */
 static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_decision *decision) {
-  const bool changed = in->trigger == WEIR_TRIGGER_LATENCY || in->trigger == WEIR_TRIGGER_BANDWIDTH;
+  const bool changed = weir_trigger_network(in->trigger);
   weir_plan plan = decision->choice.plan;
   weir_fused fused = {0};
   if (changed) loop->fuse_failed = false;
@@ -170,7 +175,7 @@ static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_d
     const weir_status status =
         weir_fuse(in, &plan, &loop->layout, loop->gap_s, &loop->learnt.bucket_costs,
                   weir_model.hysteresis, loop->next_table, &fused);
-    if (status != WEIR_OK) return status;
+    if (status != WEIR_OK) stay_undivided(loop, &fused);
   }
   decision->buckets = fused.count;
   if (fused.count > 0) {
@@ -220,9 +225,20 @@ static void say_decision(weir_loop *loop, const weir_decision_input *in, const w
                 d->switched ? " -> " : "", choice, d->why);
 }
 
+/* More than the estimate's own unrest: what was learnt of the arms may not hold any more. */
+static bool another_network(const weir_network *before, const weir_network *now) {
+  const double latency = fabs(log(now->latency / before->latency));
+  const double bandwidth = fabs(log(now->bandwidth / before->bandwidth));
+  return !(fmax(latency, bandwidth) <= log(1.5));
+}
+
 weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                              weir_decision *decision) {
   weir_decision_input input;
+  /* Whatever it is for: the next one compares with the network of this one. */
+  if (loop->policy->id == WEIR_POLICY_WEIR && loop->decisions > 0 &&
+      another_network(&loop->at_decision, &seen->network))
+    weir_learn_network_changed(&loop->learnt);
   weir_loop_input(loop, seen, trigger, &input);
   weir_status status = weir_decide(&input, decision);
   if (status != WEIR_OK) return status;

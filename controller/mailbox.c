@@ -89,7 +89,7 @@ static bool is_probe(uint32_t action) {
   return action == WEIR_ACTION_PROBE || action == WEIR_ACTION_SAMPLE;
 }
 
-void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop, weir_status status) {
+void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop) {
   pthread_mutex_lock(&m->lock);
   if (loop->has_directive) {
     /* A probe may be forgone; a plan not yet picked up must not be. */
@@ -102,7 +102,6 @@ void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop, weir_status sta
   }
   m->wants_curve = loop->wants_curve;
   memcpy(m->said, loop->said, sizeof m->said);
-  if (status != WEIR_OK) m->status = status;
   pthread_mutex_unlock(&m->lock);
 }
 

@@ -23,7 +23,6 @@ typedef struct weir_mailbox {
   double *gap_s;           /* per tensor; the owner's memory */
   bool fresh_gaps;
   bool wants_curve;
-  weir_status status;       /* the loop's last failure */
   char said[WEIR_SAID_MAX]; /* of the loop */
 } weir_mailbox;
 
@@ -36,7 +35,7 @@ bool weir_mailbox_get(weir_mailbox *mailbox, weir_observation *seen, uint64_t *d
 bool weir_mailbox_settle(weir_mailbox *mailbox, double timeout_s);
 void weir_mailbox_close(weir_mailbox *mailbox);
 /* The loop's answer to one observation. */
-void weir_mailbox_answer(weir_mailbox *mailbox, const weir_loop *loop, weir_status status);
+void weir_mailbox_answer(weir_mailbox *mailbox, const weir_loop *loop);
 /* Take the finished directive, and its table when its plan has buckets; false: none. */
 bool weir_mailbox_take(weir_mailbox *mailbox, weir_directive *directive, weir_plan_bucket *table);
 /* Gaps of `tensors` tensors: hand them over; take them, false when there are no newer ones. */

@@ -112,6 +112,8 @@ static void hear_trial(weir_loop *loop, const weir_observation *seen) {
 }
 
 static void run_trials(weir_loop *loop, const weir_observation *seen) {
+  /* It has been ended from elsewhere, as there was no room for it: trials begin anew. */
+  if (!seen->trial && loop->waiting == 0) loop->trials.phase = WEIR_TRIALS_NONE;
   if (!seen->trial || seen->plan.id != loop->last.plan.id) return; /* it is still on the way */
   if (++loop->trials.ran < trial_steps - 1) return;
   loop->trials.ran = 0;

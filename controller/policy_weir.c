@@ -69,13 +69,6 @@ static bool division_failed(const weir_loop *loop) {
          l->step_s > (1.0 + weir_model.change) * loop->undivided_s;
 }
 
-/* More than the estimate's own unrest: what was learnt of the arms may not hold any more. */
-static bool another_network(const weir_network *before, const weir_network *now) {
-  const double latency = fabs(log(now->latency / before->latency));
-  const double bandwidth = fabs(log(now->bandwidth / before->bandwidth));
-  return !(fmax(latency, bandwidth) <= log(1.5));
-}
-
 /* Decide, and put a switch on probation. */
 static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                           bool changed) {
@@ -103,12 +96,10 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   const weir_status tried = weir_rounds_step(loop, seen, &busy);
   if (tried != WEIR_OK || busy) return tried;
   uint32_t trigger = find_trigger(loop, seen);
-  const bool changed = trigger == WEIR_TRIGGER_LATENCY || trigger == WEIR_TRIGGER_BANDWIDTH;
+  const bool changed = weir_trigger_network(trigger);
   if (changed) {
     loop->probation.armed = loop->probation.in_doubt =
         false; /* its record was made on another network */
-    if (another_network(&loop->at_decision, &seen->network))
-      weir_learn_network_changed(&loop->learnt);
     weir_loop_probe_found(loop);
   } else if (switch_failed(loop, seen)) {
     if (seen->heard.plan.buckets > 0)

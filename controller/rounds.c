@@ -22,7 +22,8 @@ static const double known_most = 400.0,
 static const uint64_t wait_steps = 24;  /* until what could not be tried is tried again */
 static const uint64_t refused_for = 2;  /* an arm refused at a step waits until so many times it */
 static const unsigned vain_most = 2;    /* rounds that began with another loss */
-static const uint64_t silence = 50;     /* steps without a loss, before it is said */
+/* Steps in a row without a loss, after which no method is in force, as nothing tells what it does. */
+static const uint64_t silence = 50;
 static const uint64_t follow_least = 32, follow_share = 32;
 /* What a training ends with must not be missing what a method still holds back, or rounds by: the
  * last steps, and a share of all, are a safe plan's. */
@@ -65,6 +66,7 @@ static void take_in(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   if (seen->heard.valid) r->elapsed_s += seen->heard.whole;
   if (seen->heard.valid && seen->heard.trial) r->spent_s += seen->heard.whole;
+  if (seen->heard.valid && !seen->heard.trial) r->timed++;
   if (seen->trial) return;
   if (!known(seen)) {
     r->losses = 0;
@@ -75,6 +77,7 @@ static void take_in(weir_loop *loop, const weir_observation *seen) {
           "are chosen");
     return;
   }
+  r->silent = 0;
   if (r->told < first_losses) r->begun += seen->loss / (double)first_losses;
   r->told++;
   weir_course_add(&r->course, seen->loss);
@@ -83,6 +86,17 @@ static void take_in(weir_loop *loop, const weir_observation *seen) {
   else
     r->losses++;
   r->loss[r->losses - 1] = seen->loss;
+}
+
+double weir_rounds_shown(const weir_rounds *r, size_t method, uint64_t step) {
+  const weir_method_record *of = &r->record[method];
+  return of->standing == WEIR_METHOD_SHOWN && step < of->good_until && r->silent < silence
+             ? of->progress
+             : 0.0;
+}
+
+double weir_rounds_memory(const weir_rounds *r, double limit) {
+  return limit > 0.0 && r->kept ? fmax(1.0, limit - r->checkpoint_bytes) : limit;
 }
 
 static double newest_mean(const weir_rounds *r, size_t count) {
@@ -221,7 +235,7 @@ static double time_left(const weir_loop *loop, uint64_t step, const weir_round_f
   const uint64_t steps = r->steps > 0 ? r->steps : shortest;
   const double left = steps > step ? (double)(steps - step) : 0.0;
   const double kept = form->by_debt ? fmin(left, (double)(form->steps + last_steps(r))) : 0.0;
-  const double so_far_s = step > 0 ? (r->elapsed_s - r->spent_s) / (double)step : INFINITY;
+  const double so_far_s = r->timed > 0 ? (r->elapsed_s - r->spent_s) / (double)r->timed : INFINITY;
   const double now_s = fmin(loop->learnt.step_s, so_far_s);
   return kept * now_s + (left - kept) * fmin(now_s, step_s);
 }
@@ -323,6 +337,7 @@ static void begin(weir_loop *loop, uint64_t step, size_t method, const weir_plan
   weir_rounds *r = &loop->rounds;
   weir_loop_direct(loop, WEIR_ACTION_TRIAL, plan);
   r->phase = WEIR_ROUND_TRIAL;
+  r->kept = true;
   r->ahead = !plateau_left(r, step);
   if (r->record[method].standing == WEIR_METHOD_SHOWN) r->record[method].evidence.count = 0;
   r->method = method;
@@ -347,12 +362,16 @@ static weir_status try_one(weir_loop *loop, const weir_observation *seen,
   size_t first = WEIR_METHODS;
   double most = 0.0;
   weir_plan plan = {0};
+  weir_decision_input beside = *in; /* a checkpoint */
+  if (in->memory_limit > 0.0 && !r->kept)
+    beside.memory_limit = fmax(1.0, in->memory_limit - r->checkpoint_bytes);
+  if (!weir_plan_fits(&beside, &loop->current)) return WEIR_OK;
   for (size_t m = 0; m < WEIR_METHODS; m++) {
     const weir_plan *own = &weir_method_arm(m)->plan; /* any of the method's */
     const weir_round_form *form = weir_round_form_of(own, r->rule);
     if (seen->step < r->record[m].due || !(weir_belief_of(own, form)->error > 0.0) ||
         r->losses < form->losses || seen->room < weir_round_room(form) + WEIR_ROOM_LEAST ||
-        !fastest(in, m, &best))
+        !fastest(&beside, m, &best))
       continue;
     const double step_s = weir_step_seconds(in, &best);
     const double saved = worth_trying(loop, seen->step, &best.plan, now_s, step_s);
@@ -430,7 +449,7 @@ static size_t follow_steps(const weir_rounds *r) {
 
 /* From now on the loss is held against where it is, and against what is owed yet from there. */
 static void follow_from(weir_rounds *r, uint64_t step, double owed) {
-  const size_t steps = follow_steps(r);
+  const size_t wanted = follow_steps(r), steps = r->losses < wanted ? r->losses : wanted;
   r->following = true;
   r->anchor = (double)step - 0.5 * (double)steps;
   r->anchor_loss = newest_mean(r, steps) + owed;
@@ -483,9 +502,14 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   const bool comparable =
       weir_round_comparable(arm, reference, weir_round_batches(form)) &&
       !(weir_plan_rounds(&r->tried) && weir_round_leaps(arm, reference, &r->slope));
+  /* A loss that is missing, or not finite, says nothing of the trainer. */
+  bool complete = true;
+  for (size_t k = 0; k < weir_round_batches(form); k++)
+    complete = complete && isfinite(reference[k]);
+  if (comparable) r->in_vain = 0;
   if (!comparable || !weir_round_add(evidence, arm, reference, form, &r->slope)) {
     abandon(r, seen->step);
-    if (!comparable && ++r->in_vain == vain_most)
+    if (!comparable && complete && ++r->in_vain == vain_most)
       say(loop,
           "steps from the same checkpoint had other losses: without weir_register_state and "
           "weir_register_hooks for all that a step depends on, nothing can be tried");
@@ -519,6 +543,12 @@ static double promised_fall(const weir_rounds *r, double from, double to) {
   return fabs(r->anchor_loss) * (1.0 - pow(from / to, power));
 }
 
+/* What was shown before is in force again, without a round: what it holds back builds up anew. */
+static void come_back(weir_rounds *r, size_t method, uint64_t step) {
+  const double share = fmin(weir_method_arm(method)->debt, most_debt_ever);
+  follow_from(r, step, share * fabs(newest_mean(r, follow_steps(r))));
+}
+
 /* What SGD promises does not hold here: methods have to show progress itself, in other rounds, and
  * what they have shown counts no longer. */
 static void doubt_rule(weir_rounds *r, uint64_t step) {
@@ -539,7 +569,9 @@ static bool behind(weir_loop *loop, const weir_observation *seen) {
   const weir_round_form *form = weir_round_form_of(&loop->current, r->rule);
   if (method == WEIR_METHODS) r->following = false;
   const size_t steps = follow_steps(r);
-  if (!r->following || seen->trial || r->losses < steps) return false;
+  if (method == WEIR_METHODS || seen->trial || r->losses < steps || r->promised_at == 0)
+    return false;
+  if (!r->following) come_back(r, method, seen->step);
   const double middle = (double)seen->step - 0.5 * (double)steps;
   if (middle < r->anchor + (double)steps) return false;
   const double noise = r->promised.scatter * sqrt(2.0 / (double)steps);
@@ -577,7 +609,7 @@ static void distrust_all(weir_rounds *r, uint64_t step) {
   }
 }
 
-typedef enum reason { FELL_BEHIND, GREW_OLD, LAST_STEPS } reason;
+typedef enum reason { FELL_BEHIND, GREW_OLD, LAST_STEPS, UNTOLD } reason;
 
 /* Back to the fastest safe plan.  What only grew old is tried again as soon as the budget allows
  * it: what was known of it does not count any more. */
@@ -586,7 +618,8 @@ static weir_status give_up(weir_loop *loop, const weir_observation *seen, reason
       [FELL_BEHIND] = "under %s the loss has fallen less than its trial promised",
       [GREW_OLD] = "what %s once showed is too old: it has to be shown again",
       [LAST_STEPS] =
-          "the last steps are a safe plan's, so that nothing of what %s kept back is lost"};
+          "the last steps are a safe plan's, so that nothing of what %s kept back is lost",
+      [UNTOLD] = "no loss has been reported for some time, so nothing tells what %s does"};
   weir_rounds *r = &loop->rounds;
   const size_t method = weir_method_of(&loop->current);
   weir_method_record *of = &r->record[method];
@@ -696,11 +729,12 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
     *busy = true;
     return back(loop, seen);
   }
-  const bool last = weir_method_of(&loop->current) < WEIR_METHODS && !seen->trial &&
-                    left_for_methods(r, seen->step) == 0;
-  if (!failed && !last && !stale(loop, seen)) return WEIR_OK;
+  const bool method = weir_method_of(&loop->current) < WEIR_METHODS && !seen->trial;
+  const bool last = method && left_for_methods(r, seen->step) == 0;
+  const bool untold = method && r->silent >= silence;
+  if (!failed && !last && !untold && !stale(loop, seen)) return WEIR_OK;
   *busy = true;
-  return give_up(loop, seen, last ? LAST_STEPS : failed ? FELL_BEHIND : GREW_OLD);
+  return give_up(loop, seen, last ? LAST_STEPS : failed ? FELL_BEHIND : untold ? UNTOLD : GREW_OLD);
 }
 
 weir_status weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {

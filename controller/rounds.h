@@ -44,14 +44,18 @@ typedef struct weir_rounds {
   /* Losses of steps that count, one after the other; begun anew when a step's is missing. */
   double loss[WEIR_LOSSES];
   size_t losses;
-  weir_course course;    /* of all of these */
-  double begun;          /* mean of the first ones */
-  uint64_t told, silent; /* steps whose loss was reported, and steps without */
-  bool settled;          /* few bits may be chosen */
-  bool withheld; /* a method held back what no plan has sent since that sends every element */
-  double elapsed_s, spent_s;
-  unsigned in_vain; /* rounds whose first losses differed */
-  bool said;        /* that no loss is reported, or that trials cannot be compared */
+  weir_course course; /* of all of these */
+  double begun;       /* mean of the first ones */
+  uint64_t told;      /* steps whose loss was reported */
+  uint64_t silent;    /* steps in a row without, the newest */
+  bool settled;       /* few bits may be chosen */
+  bool withheld;      /* a method held back what no plan has sent since that sends every element */
+  double elapsed_s, spent_s; /* all steps' time so far, and trials' */
+  uint64_t timed;            /* steps that all but spent_s of it is of */
+  unsigned in_vain;          /* rounds whose first losses differed, the newest in a row */
+  double checkpoint_bytes;   /* of memory_limit, from the first round on */
+  bool kept;                 /* there has been one */
+  bool said;                 /* that no loss is reported, or that trials cannot be compared */
   weir_method_record record[WEIR_METHODS];
   /* While a method's plan is in force: how the loss fell when it was taken, and since when, and
    * from where, the loss is held against that. */
@@ -68,6 +72,11 @@ typedef struct weir_rounds {
   weir_evidence samples;
   char what[272];
 } weir_rounds;
+
+/* What a method has shown, as far as it still counts; 0: it may not be chosen. */
+double weir_rounds_shown(const weir_rounds *rounds, size_t method, uint64_t step);
+/* What a plan may take of so many bytes (0: any), beside a checkpoint once there is one. */
+double weir_rounds_memory(const weir_rounds *rounds, double limit);
 
 /* Steps that a trainer must be able to take back for a round. */
 uint64_t weir_round_room(const weir_round_form *form);

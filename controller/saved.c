@@ -14,7 +14,7 @@
 
 #include "base/base.h"
 
-#define VERSION 3u
+#define VERSION 4u
 
 static const double most_s = 1e9; /* of any time */
 static const double most = 1e18;  /* of any other figure */
@@ -269,6 +269,7 @@ static void rounds(weir_saved *s, weir_rounds *r) {
   flag(s, &r->withheld);
   real(s, &r->elapsed_s, 0, most_s);
   real(s, &r->spent_s, 0, most_s);
+  whole(s, &r->timed, most_steps);
   counter(s, &r->in_vain);
   small(s, &r->rule, WEIR_RULES - 1);
   flag(s, &r->said);
@@ -313,6 +314,7 @@ static void policies(weir_saved *s, weir_loop *loop) {
   whole(s, &since, most_steps);
   if (s->reading && loop->bits != NULL) loop->bits->since = since;
   flag(s, &loop->fuse_failed);
+  real(s, &loop->undivided_s, 0, most_s);
   flag(s, &loop->has_gaps);
   if (loop->has_gaps) reals(s, loop->gap_s, loop->layout.tensors, 0, most_s);
 }

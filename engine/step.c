@@ -33,6 +33,8 @@ static weir_status obey(weir_engine *engine) {
     return engine->config.hooks.probe(engine->config.hooks.user, thorough);
   const bool follow = directive->action == WEIR_ACTION_FOLLOW && engine->in_trial;
   if (!trial && !follow && directive->action != WEIR_ACTION_SWITCH) return WEIR_OK;
+  /* Repeated by who had not heard yet that it has begun. */
+  if (trial && engine->in_trial && directive->plan.id == engine->plan.id) return WEIR_OK;
 
   /* All memory first: a failure then has changed nothing, and the call can be repeated. */
   weir_status status = weir_engine_fetch_table(engine, &directive->plan);

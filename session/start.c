@@ -184,14 +184,21 @@ static weir_status check_heaviest(const weir_session *session, double spare) {
   return WEIR_OK;
 }
 
-/* Of the limit, what is left for a plan beside the velocity and a trial's checkpoint. */
-static double spare_memory(const weir_session *session) {
+/* Residuals, and velocities. */
+static double checkpoint_bytes(const weir_session *session) {
   const double gradient = 4.0 * (double)session->offset[session->tensors];
+  return (session->options.momentum_correction > 0 ? 2 : 1) * gradient;
+}
+
+/* Of the limit, what is left for a plan beside the velocity and the checkpoint of trials that there
+ * will be in any case. */
+static double spare_memory(const weir_session *session) {
+  const double checkpoint = checkpoint_bytes(session);
   const bool momentum = session->options.momentum_correction > 0;
   const bool tries = strncmp(session->options.policy, "paper", strlen("paper")) == 0;
-  const double fixed = (momentum ? 2 : 0) + (tries ? (momentum ? 2 : 1) : 0);
   if (session->memory_limit == 0) return 0;
-  return fmax(1.0, (double)session->memory_limit - fixed * gradient);
+  return fmax(
+      1.0, (double)session->memory_limit - (momentum ? checkpoint : 0) - (tries ? checkpoint : 0));
 }
 
 /* --- hooks of the engine -------------------------------------------------------------------- */
@@ -382,6 +389,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .risk = session->options.risk,
       .update_rule = session->options.update_rule,
       .memory_limit = spare_memory(session),
+      .checkpoint_bytes = checkpoint_bytes(session),
       .trial_budget = session->options.trial_budget,
       .steps = session->options.steps,
       .world_size = session->options.world_size,

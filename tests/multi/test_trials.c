@@ -84,11 +84,14 @@ static weir_status train(trainee *t, weir_engine *engine) {
 static void run_steps(member *m, program *p, trainee *t, weir_engine *engine) {
   static _Thread_local picture before, now;
   bool trial = false;
-  uint64_t counted = 0;
+  uint64_t counted = 0, tried = 0;
   for (t->step = 0; t->step < p->steps; t->step++) {
     const weir_directive *asked = t->step > 0 ? &p->after[t->step - 1] : NULL;
-    const uint32_t action = asked != NULL ? asked->action : WEIR_ACTION_KEEP;
+    const bool repeated =
+        trial && asked != NULL && asked->action == WEIR_ACTION_TRIAL && asked->plan.id == tried;
+    const uint32_t action = asked != NULL && !repeated ? asked->action : WEIR_ACTION_KEEP;
     if (action == WEIR_ACTION_TRIAL && !trial) take(&before, t, engine);
+    if (action == WEIR_ACTION_TRIAL) tried = asked->plan.id;
     weir_step_info info;
     if (weir_engine_step_begin(engine, &info) != WEIR_OK) {
       group_fail(m->group, "step %d: %s", t->step, weir_last_error());
@@ -159,12 +162,12 @@ static void with_and_without(int ranks, size_t arm) {
   const weir_plan tried = group_plan(arm, 0.05, 1);
   const weir_plan other = group_plan((arm + 11) % GROUP_ARMS, 0.02, 2);
   /* Dense after a dense trial: a residual wrongly taken for empty would be lost. */
-  const weir_plan last = group_plan(arm % 2 == 0 ? 0 : 7, 0.03, 3);
+  const weir_plan last = group_plan(arm % 2 == 0 ? 0 : 7, 0.03, 4);
   with.first = without.first = planned(firsts[arm % 4]);
   with.after[1] = ask(WEIR_ACTION_TRIAL, tried);
   with.after[3] = ask(WEIR_ACTION_TRIAL, other);
   with.after[5] = ask(WEIR_ACTION_FOLLOW, tried);
-  with.after[7] = ask(WEIR_ACTION_TRIAL, tried);
+  with.after[7] = ask(WEIR_ACTION_TRIAL, group_plan(arm, 0.05, 3));
   with.after[8] = ask(WEIR_ACTION_SWITCH, last);
   with.steps = 12;
   without.after[1] = ask(WEIR_ACTION_SWITCH, last);
@@ -212,6 +215,23 @@ Test(trials, step_as_their_plans_do) {
 
 Test(trials, plans_that_follow_step_as_after_a_switch) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) as_without(1 + (int)(arm % 4), arm, 0.02, 2);
+}
+
+/* Who has not heard yet that it has begun directs it once more: it goes on. */
+Test(trials, one_that_is_directed_twice_goes_on) {
+  static program once, twice;
+  memset(&once, 0, sizeof once);
+  memset(&twice, 0, sizeof twice);
+  once.first = twice.first = group_plan(6, 0.1, 0);
+  once.after[1] = twice.after[1] = ask(WEIR_ACTION_TRIAL, group_plan(0, 1, 1));
+  twice.after[3] = twice.after[1];
+  once.looked = twice.looked = 5;
+  once.steps = twice.steps = 6;
+  group_well(3, body, &once, "once");
+  group_well(3, body, &twice, "twice");
+  for (int r = 0; r < 3; r++)
+    cr_assert_eq(memcmp(once.average[r], twice.average[r], sizeof once.average[r]), 0, "rank %d",
+                 r);
 }
 
 /* Outside of a trial it asks for nothing. */

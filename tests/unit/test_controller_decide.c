@@ -153,6 +153,29 @@ Test(decide, machines_that_workers_share_add_arms) {
   cr_assert_eq(weir_decide(&in, &d), WEIR_E_INVALID);
 }
 
+/* What is learnt of an arm's plan is learnt of no other arm. */
+Test(decide, every_arm_is_that_of_its_own_plan) {
+  for (size_t a = 0; a < WEIR_ARMS; a++)
+    if (weir_arm_at(a)->plan.cr > 0.0) cr_assert_eq(weir_arm_of(&weir_arm_at(a)->plan), a);
+  const weir_plan between = plan_of("topk:0.02:ag:auto-bf16");
+  cr_assert_eq(weir_arm_at(weir_arm_of(&between))->plan.cr, 0.0);
+  cr_assert_lt(weir_arm_of(&between), (size_t)WEIR_BOLD_ARMS);
+}
+
+/* Low rank's factors are summed: each rank expands the sum once, however many there are. */
+Test(decide, decodes_what_is_summed_once) {
+  static const struct {
+    uint32_t codec;
+    double times;
+  } rows[] = {{WEIR_CODEC_POWERSGD, 1},
+              {WEIR_CODEC_STAR, 1},
+              {WEIR_CODEC_TOPK, 8},
+              {WEIR_CODEC_NONE, 1},
+              {WEIR_CODEC_QSGD, 8}};
+  for (size_t i = 0; i < 5; i++)
+    cr_assert_eq(weir_messages_decoded(weir_codec_find(rows[i].codec), 8), rows[i].times);
+}
+
 Test(decide, every_arm_is_a_candidate_and_the_front_is_not_dominated) {
   const weir_decision_input in = input_at(1e-2, 1e7);
   weir_decision d;

@@ -80,3 +80,28 @@ Test(overhead, follows_the_latencies_of_the_plan_that_is_run) {
   const weir_plan other = plan_of("topk:0.01:ag:auto-bf16");
   cr_assert_eq(loop.learnt.latencies[weir_arm_of(&other)], 2.0);
 }
+
+/* What low rank's factors take to encode is in the exchange; its own products are timed as ever:
+ * here three times what is usual. */
+Test(overhead, low_rank_is_timed_with_encoded_factors_too) {
+  static const char *const plans[] = {"powersgd:16:dense-ring", "powersgd:16:dense-sra",
+                                      "powersgd:16:dense-one-shot:huffman"};
+  for (size_t i = 0; i < 3; i++) {
+    const weir_plan plan = plan_of(plans[i]);
+    weir_loop loop = {.workers = WORKERS, .elements = 1000000, .policy = &weir_policy_weir};
+    weir_learn_start(&loop.learnt);
+    const weir_network network = {.latency = 1e-3, .bandwidth = 1e8, .goodput = 1e8};
+    const weir_observation seen = {
+        .plan = plan,
+        .heard = {
+            .valid = true,
+            .plan = plan,
+            .terms = {6, 1e5, 0},
+            .network = network,
+            .comm = 7e-3,
+            .compress = 3 * weir_compress_prior(plan.codec, WORKERS, loop.elements, plan.cr)}};
+    for (int k = 0; k < 6; k++) weir_learn(&loop, &seen);
+    cr_assert_float_eq(loop.learnt.compress[WEIR_CODEC_POWERSGD], 3.0, 1e-9, "%s: %g", plans[i],
+                       loop.learnt.compress[WEIR_CODEC_POWERSGD]);
+  }
+}

@@ -11,6 +11,7 @@
 #include "controller/controller.h"
 #include "controller/decide.h"
 #include "controller/rounds.h"
+#include "engine/memory.h"
 
 #define RANKS 4
 #define ELEMENTS ((size_t)1000000)
@@ -35,29 +36,34 @@ typedef struct world {
   const char *update_rule;
   uint64_t turns; /* from this step on shares are those of `then`; 0: never */
   double then[WEIR_METHODS];
-  double budget;  /* 0: the default */
-  bool far;       /* what takes fewest latencies is fastest */
-  bool restless;  /* the latency, of which steps hardly depend, doubles and halves */
-  bool swings;    /* the bandwidth, of which they do, is halved and doubled every 12 steps */
-  uint64_t opens; /* from this exchange on the network is no matter any more; 0: never */
-  double compute; /* of a step, s; 0: 0.02 */
-  bool overlaps;  /* four tensors, ready one after the other, may be exchanged as buckets */
-  bool divided;   /* they were, before the first trial */
+  double budget; /* 0: the default */
+  bool far;      /* what takes fewest latencies is fastest */
+  bool restless; /* the latency, of which steps hardly depend, doubles and halves */
+  bool swings;   /* the bandwidth, of which they do, is halved and doubled every 12 steps */
+  uint64_t opens, closes; /* from exchange to exchange the network is no matter; 0: never */
+  double compute;         /* of a step, s; 0: 0.02 */
+  bool overlaps;          /* four tensors, ready one after the other, may be exchanged as buckets */
+  bool divided;           /* they were, before the first trial */
   const char *journal;
   uint64_t epoch; /* steps that can be taken back to its beginning only; 0: any */
+  double memory;  /* memory_limit */
   double comm;    /* of the step before */
   uint64_t steps, trial_steps, unsafe_steps;
   double seconds, trial_seconds;
 } world;
 
+static bool is_open(const world *w) {
+  return w->opens > 0 && w->exchange >= w->opens && (w->closes == 0 || w->exchange < w->closes);
+}
+
 static double latency_of(const world *w) {
-  if (w->opens > 0 && w->exchange >= w->opens) return 1e-6;
+  if (is_open(w)) return 1e-6;
   if (w->far) return 0.9;
   return w->restless ? (w->exchange / 7 % 2 ? 2e-5 : 1e-5) : 1e-3;
 }
 
 static double bandwidth_of(const world *w) {
-  if (w->opens > 0 && w->exchange >= w->opens) return 1e10;
+  if (is_open(w)) return 1e10;
   return w->swings && w->exchange / 12 % 2 ? 5e5 : 1e6;
 }
 
@@ -196,6 +202,8 @@ static weir_controller *create(world *w, const char *risk, uint64_t steps) {
       .world_size = RANKS,
       .layout = w->overlaps ? (weir_layout){4, four} : (weir_layout){1, offsets},
       .overlap = w->overlaps,
+      .memory_limit = w->memory,
+      .checkpoint_bytes = 4.0 * (double)ELEMENTS,
       .journal_path = w->journal,
       .seed = 5};
   weir_controller *controller;
@@ -651,4 +659,124 @@ Test(rounds, under_sgd_a_method_that_stops_learning_is_left) {
     cr_assert_gt(w.unsafe_steps, 100u);
     cr_assert_gt(w.progress, i == 0 ? 1500.0 : 1200.0, "%g at %g", w.progress, left[i]);
   }
+}
+
+/* Shown, left on a network that is no matter, and taken up again: there it stops learning. */
+Test(rounds, a_method_that_comes_back_is_watched) {
+  world w = good;
+  w.update_rule = "sgd";
+  w.opens = 500;
+  w.closes = 700;
+  w.late = 900;
+  w.shown_late = -2.0;
+  weir_controller *controller = create(&w, "measured", 4000);
+  while (w.exchange < w.opens) step(controller, &w);
+  cr_assert_gt(w.unsafe_steps, 100u);
+  while (w.exchange < w.closes) step(controller, &w);
+  cr_assert(weir_plan_safe(&w.plan));
+  const uint64_t before = w.unsafe_steps;
+  while (w.step < w.late) step(controller, &w);
+  cr_assert_gt(w.unsafe_steps, before + 50, "it has not come back");
+  while (w.step < 4000) step(controller, &w);
+  weir_controller_free(controller);
+  cr_assert_gt(w.progress, 3000.0, "%g", w.progress);
+}
+
+/* Nothing tells any more what a method does: it is left, and taken up again by a trial. */
+Test(rounds, without_a_loss_for_long_a_method_is_left) {
+  world w = good;
+  w.update_rule = "sgd";
+  weir_controller *controller = create(&w, "measured", 4000);
+  while (w.step < 300) step(controller, &w);
+  cr_assert_not(weir_plan_safe(&w.plan));
+  w.reports = false;
+  while (w.step < 300 + 60) step(controller, &w);
+  uint64_t before = w.unsafe_steps;
+  while (w.step < 600) step(controller, &w);
+  cr_assert_eq(w.unsafe_steps, before);
+  cr_assert_not(w.trial);
+  w.reports = true;
+  before = w.trial_steps;
+  while (w.step < 1000) step(controller, &w);
+  weir_controller_free(controller);
+  cr_assert_gt(w.trial_steps, before);
+  cr_assert_not(weir_plan_safe(&w.plan));
+}
+
+/* Rounds in which a loss was missing say nothing of the trainer. */
+Test(rounds, a_loss_that_is_missing_ends_a_round_and_no_more) {
+  world w = good;
+  w.update_rule = "sgd";
+  weir_controller *controller = create(&w, "measured", 4000);
+  int rounds = 0;
+  for (bool before = false, now; w.step < 1000 && rounds < 4; before = now) {
+    now = w.trial; /* in the step that comes */
+    w.reports = !before || now;
+    rounds += now && !before;
+    step(controller, &w);
+  }
+  weir_controller_free(controller);
+  cr_assert_eq(rounds, 4);
+  cr_assert_eq(w.unsafe_steps, 0u);
+}
+
+/* What is left is as long whether or not the steps before were this controller's. */
+Test(rounds, a_training_that_is_resumed_pays_for_trials_as_another_does) {
+  world whole = good;
+  whole.compute = 0.3; /* of which every plan's steps have as much */
+  whole.update_rule = "sgd";
+  world later = whole;
+  later.step = 5000;
+  weir_controller *controller = create(&whole, "measured", 1000);
+  while (whole.trial_steps == 0 && whole.step < 1000) step(controller, &whole);
+  weir_controller_free(controller);
+  controller = create(&later, "measured", 6000);
+  while (later.trial_steps == 0 && later.step < 6000) step(controller, &later);
+  weir_controller_free(controller);
+  cr_assert_lt(whole.step, 1000u);
+  cr_assert_leq(later.step, 5000 + whole.step, "%d, %d", (int)later.step, (int)whole.step);
+}
+
+/* A plan of 3 bits has room, and a checkpoint beside it has not. */
+Test(rounds, a_trial_whose_checkpoint_has_no_room_is_not_begun) {
+  static const double beside[] = {0.9, 2.1}; /* gradients */
+  const weir_memory_form form = {.ranks = RANKS, .hosts = RANKS};
+  weir_plan plan;
+  cr_assert_eq(weir_plan_parse("companded:0.09375:sra:huffman", &plan), WEIR_OK);
+  const double bytes = weir_plan_memory(&plan, &form, ELEMENTS, weir_cost_kept(&plan, ELEMENTS));
+  for (size_t i = 0; i < 2; i++) {
+    world w = good;
+    w.update_rule = "sgd";
+    w.memory = bytes + beside[i] * 4.0 * (double)ELEMENTS;
+    w = train("measured", w, 1000);
+    cr_assert_eq(w.trial_steps > 0, i == 1, "%d steps beside %g gradients", (int)w.trial_steps,
+                 beside[i]);
+  }
+}
+
+/* More tensors than buckets are planned for: the plan is decided all the same. */
+Test(rounds, very_many_tensors_go_undivided) {
+  enum { MANY = 4001 };
+  static size_t offset[MANY + 1];
+  static double gap[MANY];
+  for (size_t t = 0; t < MANY; t++) {
+    offset[t + 1] = ELEMENTS * (t + 1) / MANY;
+    gap[t] = 0.02 / MANY;
+  }
+  world w = good;
+  const weir_controller_config config = {.policy = "weir",
+                                         .trial_budget = 0.04,
+                                         .world_size = RANKS,
+                                         .layout = {MANY, offset},
+                                         .overlap = true,
+                                         .seed = 5};
+  weir_controller *controller;
+  cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
+  weir_controller_gaps(controller, gap);
+  cr_assert_eq(weir_policy_first_plan("weir", &(weir_beginning){.ranks = RANKS}, &w.plan), WEIR_OK);
+  batches_in_trial = 0;
+  while (w.step < 20) step(controller, &w);
+  weir_controller_free(controller);
+  cr_assert_gt(w.plan.id, 0u);
+  cr_assert_eq(w.plan.buckets, 0u);
 }
