@@ -5,6 +5,8 @@
 #include "kernels.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/entropy.h"
+#include "kernels/powersgd.h"
+#include "lab/models/product.h"
 
 /* Keeps the compiler from finding out that nobody wants a result. */
 static volatile double sink;
@@ -149,6 +151,77 @@ static weir_status do_restore(kernel_bench *b, const kernel_row *row) {
   return good ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "a message could not be restored");
 }
 
+/* --- low rank: M is all of e, Q the front of g -------------------------------------------------- */
+
+typedef struct thin {
+  gsize rows, columns, rank;
+} thin;
+
+static thin thin_of(const kernel_bench *b, const kernel_row *row) {
+  thin t = {.rows = 1, .rank = weir_powersgd_rank(row->cr)};
+  while (4 * t.rows * t.rows <= b->n) t.rows *= 2;
+  t.columns = b->n / t.rows;
+  return t;
+}
+
+static weir_status do_project(kernel_bench *b, const kernel_row *row) {
+  const thin t = thin_of(b, row);
+  weir_powersgd_project(b->e, t.rows, t.columns, b->g, t.columns, t.rank, b->value);
+  return WEIR_OK;
+}
+
+static weir_status do_project_back(kernel_bench *b, const kernel_row *row) {
+  const thin t = thin_of(b, row);
+  weir_powersgd_project_back(b->e, t.rows, t.columns, b->r, t.rank, b->value);
+  return WEIR_OK;
+}
+
+static weir_status do_expand(kernel_bench *b, const kernel_row *row) {
+  const thin t = thin_of(b, row);
+  weir_powersgd_expand(b->r, t.rows, b->g, t.columns, t.rank, b->sum, true);
+  return WEIR_OK;
+}
+
+/* The same by oneDNN.  A factor's columns lie behind one another, so that it is stored as its
+ * transpose. */
+static weir_status multiply(weir_product product) {
+  weir_pace_of pace = {0};
+  weir_product_threads(1);
+  return weir_product_run(&pace, &product);
+}
+
+static weir_status peer_project(kernel_bench *b, const kernel_row *row) {
+  const thin t = thin_of(b, row);
+  return multiply((weir_product){.m = t.rank,
+                                 .n = t.rows,
+                                 .k = t.columns,
+                                 .a = {b->g, t.columns, false},
+                                 .b = {b->e, t.columns, true},
+                                 .c = b->value});
+}
+
+static weir_status peer_project_back(kernel_bench *b, const kernel_row *row) {
+  const thin t = thin_of(b, row);
+  return multiply((weir_product){.m = t.rank,
+                                 .n = t.columns,
+                                 .k = t.rows,
+                                 .a = {b->r, t.rows, false},
+                                 .b = {b->e, t.columns, false},
+                                 .c = b->value});
+}
+
+static weir_status peer_expand(kernel_bench *b, const kernel_row *row) {
+  const thin t = thin_of(b, row);
+  return multiply((weir_product){.m = t.rows,
+                                 .n = t.columns,
+                                 .k = t.rank,
+                                 .a = {b->r, t.rows, true},
+                                 .b = {b->g, t.columns, false},
+                                 .c = b->sum,
+                                 .alpha = -1,
+                                 .beta = 1});
+}
+
 /* --- the list ------------------------------------------------------------------------------- */
 
 static void add(GArray *rows, kernel_row row, const char *format, ...) G_GNUC_PRINTF(3, 4);
@@ -203,6 +276,23 @@ static void add_encoders(GArray *rows, kernel_data data) {
     }
 }
 
+static void add_low_rank(GArray *rows, kernel_data data) {
+  static const unsigned ranks[] = {4, 16};
+  for (gsize i = 0; i < G_N_ELEMENTS(ranks); i++) {
+    kernel_row row = {.data = data,
+                      .work = do_project,
+                      .beside = peer_project,
+                      .cr = (double)ranks[i] / WEIR_POWERSGD_RANK_MAX};
+    add(rows, row, "low rank %u, P = M Q", ranks[i]);
+    row.work = do_project_back;
+    row.beside = peer_project_back;
+    add(rows, row, "low rank %u, Q = M^T P", ranks[i]);
+    row.work = do_expand;
+    row.beside = peer_expand;
+    add(rows, row, "low rank %u, M -= P Q^T", ranks[i]);
+  }
+}
+
 /* The selections that go with an all-gather last: messages carry the indices found last. */
 static void add_ratio(GArray *rows, kernel_data data, double cr) {
   add(rows, (kernel_row){.data = data, .work = do_fused, .beside = do_move20, .cr = cr},
@@ -234,6 +324,7 @@ void weir_kernel_rows(GArray *rows, kernel_data data, double cr) {
         codec != WEIR_CODEC_TOPK && codec != WEIR_CODEC_MSTOPK)
       add_selection(rows, data, codec, cr);
   add_encoders(rows, data);
+  add_low_rank(rows, data);
 }
 
 /* --- timing --------------------------------------------------------------------------------- */

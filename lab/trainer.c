@@ -8,9 +8,6 @@
 #include "base/base.h"
 #include "lab/trainer_state.h"
 
-/* Of oneDNN's OpenMP runtime; declared here because <omp.h> is one compiler's own. */
-void omp_set_num_threads(int threads);
-
 /* What the hooks save and restore, bit for bit. */
 typedef struct position {
   weir_rng rng;              /* source of the epochs' permutation seeds */
@@ -202,7 +199,7 @@ void weir_trainer_read_from(weir_trainer *t, const weir_trainer_source *source) 
 }
 
 weir_status weir_trainer_backward(weir_trainer *t, double *loss) {
-  omp_set_num_threads(t->config.threads); /* holds for the calling thread only */
+  weir_product_threads(t->config.threads);
   t->model.pace = (weir_pace_of){.layer_s = t->config.layer_s, /* evaluating does not wait */
                                  .flop_s = t->config.flop_s,
                                  .virtual_time = t->config.virtual_time};
@@ -246,7 +243,7 @@ weir_status weir_trainer_update(weir_trainer *t, weir_session *session) {
 }
 
 weir_status weir_trainer_evaluate(weir_trainer *t, size_t first, size_t last, weir_score *score) {
-  omp_set_num_threads(t->config.threads);
+  weir_product_threads(t->config.threads);
   if (last > t->data->test) last = t->data->test;
   *score = (weir_score){0};
   for (size_t count; first < last; first += count) {

@@ -6,6 +6,11 @@
 #include "base/base.h"
 #include "lab/pace.h"
 
+/* Of oneDNN's OpenMP runtime; declared here because <omp.h> is one compiler's own. */
+void omp_set_num_threads(int threads);
+
+void weir_product_threads(int threads) { omp_set_num_threads(threads); }
+
 /* When the other processor begins: now, or when it was through with what came before. */
 static double begin_s(weir_pace_of *pace) {
   const double late_s = pace->late_s;

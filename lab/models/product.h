@@ -1,4 +1,4 @@
-/* Matrix products of the lab's models: oneDNN's, on one thread, as if a processor of a given speed
+/* Matrix products of the lab's models: oneDNN's, as if a processor of a given speed
  * computed them. */
 #ifndef WEIR_LAB_MODELS_PRODUCT_H
 #define WEIR_LAB_MODELS_PRODUCT_H
@@ -35,5 +35,7 @@ typedef struct weir_product {
 } weir_product;
 
 weir_status weir_product_run(weir_pace_of *pace, const weir_product *product);
+/* How many threads the products of the calling thread run on. */
+void weir_product_threads(int threads);
 
 #endif
