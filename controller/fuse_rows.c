@@ -31,7 +31,7 @@ static weir_curve in_line(const weir_decision_input *in, const weir_plan *plan, 
   const weir_link link = weir_input_link(in);
   const weir_group_shape shape = weir_input_shape(in);
   const double bytes = 4.0 * (double)in->elements;
-  weir_curve exchange = weir_solve_exchange_between(plan, shape, &link, bytes);
+  weir_curve exchange = weir_solve_exchange(plan, shape, &link, bytes);
   exchange.per_byte_s *= weir_plan_shortened(in->shortened, plan);
   if (arm == WEIR_ARMS) return exchange;
   const size_t kept = weir_plan_kept(in->low_rank, plan, in->elements);

@@ -38,18 +38,8 @@ double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *ro
   return e;
 }
 
-weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
-                               double bytes, double decode_s, double decode_per_byte_s) {
-  const weir_link link = {.alpha = alpha, .beta = beta};
-  weir_curve curve =
-      weir_solve_exchange_between(plan, (weir_group_shape){workers, workers, false}, &link, bytes);
-  curve.fixed_s += decode_s;
-  curve.per_byte_s += decode_per_byte_s;
-  return curve;
-}
-
-weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape,
-                                       const weir_link *link, double bytes) {
+weir_curve weir_solve_exchange(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                               double bytes) {
   const size_t elements[2] = {1024, bytes < 16384.0 ? 4096 : (size_t)(bytes / 4.0)};
   double seconds[2] = {INFINITY, INFINITY};
   for (size_t k = 0; k < 2 && weir_codec_find(plan->codec); k++) {

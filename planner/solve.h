@@ -81,14 +81,9 @@ void weir_solution_free(weir_solution *solution);
 double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *rows,
                            weir_solve_bucket *bucket, size_t count);
 
-/* A row's exchange curve from the live network: weir_cost_plan's terms at alpha (one-way latency,
- * s) and beta (s per byte) for `workers` ranks, plus decoding (s, s per dense byte).  Affine:
+/* A row's exchange curve on these links, without decoding: weir_cost_plan_between's terms.  Affine:
  * through the costs of 2^12 and of `bytes` (the whole gradient's, at least 2^14) dense bytes. */
-weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
-                               double bytes, double decode_s, double decode_per_byte_s);
-/* The same where ranks may share machines or have devices (weir_cost_plan_between), on links that
- * may lose packets (deviation), without decoding. */
-weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape,
-                                       const weir_link *link, double bytes);
+weir_curve weir_solve_exchange(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                               double bytes);
 
 #endif

@@ -237,12 +237,14 @@ Test(planner_solve, bad_rows_and_limits_are_refused) {
 Test(planner_solve, exchange_costs_by_hand) {
   const weir_plan ring = {.algorithm = WEIR_ALGORITHM_RING, .cr = 1.0};
   const weir_plan ag = {.codec = WEIR_CODEC_TOPK, .scheme = WEIR_SCHEME_GATHER, .cr = 0.01};
-  weir_curve c = weir_solve_exchange(&ring, 4, 1e-3, 1e-9, 4e6, 0.25, 2e-9);
-  cr_assert_float_eq(c.fixed_s, 6e-3 + 0.25, 1e-12);
-  cr_assert_float_eq(c.per_byte_s, 1.5e-9 + 2e-9, 1e-18);
-  c = weir_solve_exchange(&ag, 4, 1e-3, 1e-9, 4e6, 0.0, 0.0);
+  const weir_group_shape four = {4, 4, false};
+  const weir_link link = {.alpha = 1e-3, .beta = 1e-9};
+  weir_curve c = weir_solve_exchange(&ring, four, &link, 4e6);
+  cr_assert_float_eq(c.fixed_s, 6e-3, 1e-12);
+  cr_assert_float_eq(c.per_byte_s, 1.5e-9, 1e-18);
+  c = weir_solve_exchange(&ag, four, &link, 4e6);
   cr_assert_float_eq(weir_curve_at(&c, 4e6), 2e-3 + 0.06 * 4e6 * 1e-9, 1e-6);
   const weir_plan unknown = {.codec = WEIR_CODEC_COUNT};
-  c = weir_solve_exchange(&unknown, 4, 1e-3, 1e-9, 4e6, 0.0, 0.0);
+  c = weir_solve_exchange(&unknown, four, &link, 4e6);
   cr_assert_eq(weir_curve_check(&c, "x"), WEIR_E_INVALID);
 }
