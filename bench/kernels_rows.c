@@ -151,7 +151,7 @@ static weir_status do_restore(kernel_bench *b, const kernel_row *row) {
   return good ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "a message could not be restored");
 }
 
-/* --- low rank: M is all of e, Q the front of g -------------------------------------------------- */
+/* --- low rank: M is all of e, Q the front of g ----------------------------------------------- */
 
 typedef struct thin {
   gsize rows, columns, rank;

@@ -22,7 +22,7 @@ static const double known_most = 400.0,
 static const uint64_t wait_steps = 24;  /* until what could not be tried is tried again */
 static const uint64_t refused_for = 2;  /* an arm refused at a step waits until so many times it */
 static const unsigned vain_most = 2;    /* rounds that began with another loss */
-/* Steps in a row without a loss, after which no method is in force, as nothing tells what it does. */
+/* Steps in a row without a loss, after which no method is in force: nothing tells what it does. */
 static const uint64_t silence = 50;
 static const uint64_t follow_least = 32, follow_share = 32;
 /* What a training ends with must not be missing what a method still holds back, or rounds by: the

@@ -131,8 +131,8 @@ typedef struct weir_options {
   /* Bytes that the session may take beyond the caller's gradients, 0 (default): any; of a group the
    * smallest counts.  Rooms for messages that stay on devices (device, below) count with it.  Plans
    * that would take more are not chosen, trials whose checkpoint of residuals would are not begun
-   * (its copies of registered memory are not counted), and a policy whose first plan or trials would is refused
-   * by weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
+   * (its copies of registered memory are not counted), and a policy whose first plan or trials
+   * would is refused by weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
   uint64_t memory_limit;
   /* tcp: connections between every two ranks, 1 (default) to 8, the same on all ranks.  Long
    * messages are divided among them: on a long link with losses, a loss then halves one
