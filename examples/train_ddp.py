@@ -77,9 +77,10 @@ class Checkpoints:
 
     def load(self) -> int:
         """The step to go on with."""
-        theirs: list = [None] * dist.get_world_size()
-        dist.all_gather_object(theirs, self.steps())
-        common = set.intersection(*map(set, theirs))
+        mine = torch.tensor([0, 0, *self.steps()][-2:])
+        theirs = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(theirs, mine)
+        common = set.intersection(*(set(steps.tolist()) for steps in theirs)) - {0}
         if not common:
             return 0
         state = torch.load(self.folder / f"{max(common)}-{dist.get_rank()}.pt")

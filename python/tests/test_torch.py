@@ -1,5 +1,6 @@
 """Each trap of DistributedDataParallel, against plain DDP on the same batches (traps.py)."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -31,12 +32,21 @@ TRAPS = [
     "scalars_written",
     "uneven_inputs",
     "two_models",
+    "adversarial",
     "wrong_model",
+    "closed",
+    "gradient_that_cannot_be_lent",
+    "dropped",
     "loss_found",
     "trials_are_off",
     "trials_leave_nothing",
+    "trials_of_a_sharded_optimizer",
+    "trials_amid_accumulation",
+    "trials_of_frozen_parameters",
+    "several_passes",
     "trials_of_the_session",
     "plain_loop",
+    "unfrozen_later",
     "fsdp_shards",
 ]
 
@@ -65,6 +75,56 @@ def test_parameters_in_several_places_are_named():
     for key in ("device", "stream"):
         with pytest.raises(ValueError, match=f"{key}= is for Session"):
             place_of([("a", cpu)], {key: 0})
+
+
+def test_bytes_of_batches():
+    torch = pytest.importorskip("torch")
+    from weir.torch._trials import _bytes_of
+
+    @dataclasses.dataclass
+    class Batch:
+        x: torch.Tensor
+        rest: list
+
+    held = Batch(torch.zeros(1000), [torch.zeros(500, dtype=torch.float64), (torch.zeros(10),)])
+    assert _bytes_of({"batch": held}) == 4000 + 4000 + 40
+
+
+WITHOUT_NUMPY = """
+import os, sys
+sys.modules["numpy"] = None
+import torch
+import torch.distributed as dist
+import weir.torch
+
+parent = os.fork()
+dist.init_process_group(
+    "gloo", store=dist.FileStore(sys.argv[1], 2), rank=int(parent == 0), world_size=2
+)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(12, 12))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+attached = weir.torch.attach(model, optimizer)
+for x in weir.torch.batches([torch.ones(2, 12)] * 3, model):
+    model(x).sum().backward()
+attached.load_state_dict(attached.state_dict())
+model(x).sum().backward()
+assert attached.info.step == 3
+attached.close()
+if parent:
+    assert os.waitpid(parent, 0)[1] == 0
+"""
+
+
+def test_numpy_is_not_needed(tmp_path):
+    torch_version()
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NUMPY, str(tmp_path / "store")],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

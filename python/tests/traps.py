@@ -8,12 +8,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime
+import gc
 import json
 import logging
 import os
 import random
+import signal
 import sys
+import threading
 import traceback
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -333,6 +337,8 @@ def mean_of_all(model: nn.Module, loss: Any) -> list[torch.Tensor]:
     loss(model).backward()
     means = []
     for p in model.parameters():
+        if p.grad is None:
+            continue
         every = [torch.empty(p.shape) for _ in range(dist.get_world_size())]
         dist.all_gather(every, p.grad.float())
         means.append((sum(every[1:], every[0]) * (1 / len(every))).to(p.dtype))
@@ -564,7 +570,6 @@ def two_models() -> None:
 
 def killed_rank() -> list[Any]:
     """Rank 2 dies in its third step; the others say who, at once, though the time-out is long."""
-    import signal
     import time
 
     _, ours, attached = pair(Net())
@@ -585,12 +590,109 @@ def killed_rank() -> list[Any]:
     return [told, again, time.monotonic() - begin]
 
 
+def adversarial() -> None:
+    """The generator's step goes through the discriminator under no_sync(), whose gradients of that are
+    thrown away: each model has one step a batch, and the gradients of plain DDP."""
+    a_plain, a_ours, a = pair(Net())
+    b_plain, b_ours, b = pair(Net())
+    for step in range(3):
+        clear(a_plain, a_ours, b_plain, b_ours)
+        for makes, judges in ((a_plain, b_plain), (a_ours, b_ours)):
+            made = makes(batch(step))
+            judges(made.detach()).square().mean().backward()
+        alike(b_plain, b_ours)
+        for makes, judges in ((a_plain, b_plain), (a_ours, b_ours)):
+            with judges.no_sync():
+                judges(makes(batch(step))).square().mean().backward()
+        alike(a_plain, a_ours)
+        assert (a.info.step, b.info.step) == (step, step)
+    a.close()
+    b.close()
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """What would wait for ever ends the process."""
+    signal.alarm(30)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def closed() -> None:
+    """After close() whatever needs the session says so, and does not wait for it."""
+    _, ours, attached = pair(Net(), find_unused_parameters=True)
+    held = iter(weir.torch.batches([batch(0), batch(1)], attached))
+    ours(next(held)).square().mean().backward()
+    attached.close()
+    attached.close()
+    for work in (
+        attached.state_dict,
+        lambda: attached.load_state_dict([]),
+        lambda: next(held),
+        lambda: loss_of(ours, 1).backward(),
+    ):
+        with at_once(), refused(RuntimeError, "has been closed"):
+            work()
+    assert not any(p._post_accumulate_grad_hooks for p in ours.parameters())
+
+
+def gradient_that_cannot_be_lent() -> None:
+    """What goes wrong before a bucket is lent ends its backward pass, too."""
+    _, ours, attached = pair(Net())
+    lendable = weir.torch._ddp.lendable
+    weir.torch._ddp.lendable = lambda gradient, dtype: {}[dtype]
+    try:
+        with at_once(), refused(RuntimeError, "float32"):
+            loss_of(ours, 0).backward()
+    finally:
+        weir.torch._ddp.lendable = lendable
+    attached.close()
+
+
+def dropped() -> None:
+    """A model that goes without close() takes with it the thread, the session and what is wrapped."""
+    original = torch.autograd.backward
+    threads = threading.active_count()
+
+    def train() -> tuple[Any, Any, Any]:
+        ours, plain = DDP(Net(), find_unused_parameters=True), Net()
+        optimizer = torch.optim.SGD(ours.parameters(), 0.1)
+        attached = weir.torch.attach(ours, optimizer)
+        for _ in trained(range(2), ours):
+            optimizer.step()
+        loss_of(plain, 0).backward()
+        weir.torch.average(plain, policy=EXACT)
+        averaged = weir.torch._average._sessions[plain].session
+        assert torch.autograd.backward is not original
+        return attached.session, averaged, weakref.ref(attached)
+
+    of_attached, of_average, attached = train()
+    gc.collect()
+    assert attached() is None
+    assert torch.autograd.backward is original
+    with at_once():
+        while of_attached._session or threading.active_count() > threads:
+            pass
+    assert not of_average._session
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(5, 3, sparse=True)
+
+
 def wrong_model() -> None:
     for wrong, kind, words in (
         (lambda: weir.torch.attach(Net()), TypeError, "average"),
         (lambda: weir.torch.attach(DDP(Net()), policy="paper"), ValueError, "trials"),
         (lambda: weir.torch.attach(DDP(Net()), polisy="weir"), weir.UsageError, "polisy"),
         (lambda: weir.torch.attach(DDP(Net().double())), TypeError, "float64"),
+        (lambda: weir.torch.attach(DDP(Net()), [1, 2]), TypeError, "also=[opt2]"),
+        (lambda: weir.torch.attach(DDP(Words())), TypeError, "words is an Embedding with sparse="),
+        (lambda: weir.torch.average(Words()), TypeError, "words is an Embedding with sparse="),
         (lambda: weir.torch.report(1.0), RuntimeError, "0 models are attached"),
     ):
         with refused(kind, words):
@@ -648,6 +750,9 @@ def loss_found() -> None:
     # A scaler's halvings are no progress: a loss that an unknown one has scaled is not taken.
     unknown = torch.amp.GradScaler("cpu", init_scale=4.0)
     near(told(lambda m, s: unknown.scale(loss(m, s)).backward()), [])
+    disabled = torch.amp.GradScaler("cpu", enabled=False)
+    for given in (None, disabled):
+        near(told(lambda m, s: disabled.scale(loss(m, s)).backward(), scaler=given), due)
     near(told(lambda m, s: loss(m, s).backward(), loss="report"), [])
     near(told(lambda m, s: torch.autograd.backward([m(batch(s)).sum(), m(batch(s)).sum()])), [])
 
@@ -730,16 +835,19 @@ def seed_all() -> None:
 class Course:
     """A training with all that a trial has to put back."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, network: Any = Drops) -> None:
         torch.manual_seed(3)
-        self.model = DDP(Drops())
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), 0.01)
+        self.model = DDP(network())
+        self.optimizer = self.made_optimizer()
         self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.97)
         self.average = torch.optim.swa_utils.AveragedModel(self.model.module)
         self.given = (self.model, self.optimizer)
         seed_all()
 
-    def step(self, x: torch.Tensor) -> None:
+    def made_optimizer(self) -> Any:
+        return torch.optim.AdamW(self.model.parameters(), 0.01)
+
+    def step(self, x: torch.Tensor, number: int = 0) -> None:
         self.optimizer.zero_grad()
         self.model(x).square().mean().backward()
         self.optimizer.step()
@@ -747,7 +855,8 @@ class Course:
         self.average.update_parameters(self.model.module)
 
     def state(self) -> list[Any]:
-        moments = [v for s in self.optimizer.state.values() for v in s.values()]
+        held = getattr(self.optimizer, "optim", self.optimizer).state
+        moments = [v for s in held.values() for v in s.values()]
         return [
             *(t.clone() for t in self.model.module.state_dict().values()),
             *(t.clone() for t in self.average.state_dict().values()),
@@ -765,11 +874,11 @@ def same(a: list[Any], b: list[Any]) -> None:
         assert torch.equal(left, right), f"{at} of {len(a)}: {left} beside {right}"
 
 
-def trials_leave_nothing() -> int:
+def trials_leave_nothing(kind: Any = Course) -> int:
     """A training with trials that are rolled back ends with the same bits as one without."""
     ends = []
     for trials in ((), ((3, 5), (12, 4)), ((2, 1), (3, 11), (17, 2))):
-        course = Course()
+        course = kind()
         attached = weir.torch.attach(
             *course.given, scheduler=course.schedule, also=[course.average], policy=EXACT
         )
@@ -779,17 +888,104 @@ def trials_leave_nothing() -> int:
             for number, x in weir.torch.batches(loader, attached):
                 drawn += 1
                 given = x.clone()
-                course.step(x)
+                course.step(x, number)
                 x.zero_()  # what a loop does to its batch is its own business
                 if not attached.trial:
                     counted.append((number, given))
         assert [n for n, _ in counted] == [*range(13)] * 2
         assert drawn == 26 + sum(length for _, length in trials)
+        assert not attached._checkpoint._tensors, "a checkpoint is kept after its trial"
         ends.append([*course.state(), *(x for _, x in counted)])
         attached.close()
     same(ends[0], ends[1])
     same(ends[0], ends[2])
     return len(ends[0])
+
+
+def trials_of_a_sharded_optimizer() -> None:
+    """ZeroRedundancyOptimizer's momenta are those of an optimizer of its own."""
+
+    class Sharded(Course):
+        def made_optimizer(self) -> Any:
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+
+            return ZeroRedundancyOptimizer(self.model.parameters(), torch.optim.AdamW, lr=0.01)
+
+    trials_leave_nothing(Sharded)
+
+
+def trials_amid_accumulation() -> None:
+    """Every second batch has an optimizer's step, and the first one's average is in the gradients
+    when a trial begins."""
+
+    class Accumulates(Course):
+        def step(self, x: torch.Tensor, number: int = 0) -> None:
+            self.model(x).square().mean().backward()
+            if number % 2:
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+
+        def state(self) -> list[Any]:
+            return [*super().state(), *(p.grad for p in self.model.parameters())]
+
+    trials_leave_nothing(Accumulates)
+
+
+class Teacher(Drops):
+    """Frozen: what never changes, and what the model changes by itself, in a way of which torch
+    knows nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.still, self.follows = (nn.Parameter(torch.ones(12), False) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.follows.data.mul_(0.9).add_(self.layers[0].bias.mean(), alpha=0.1)
+        return super().forward(x) * self.still * self.follows
+
+
+def trials_of_frozen_parameters() -> None:
+    """Frozen parameters are copied where they change."""
+
+    class Taught(Course):
+        def __init__(self) -> None:
+            super().__init__(Teacher)
+
+    trials_leave_nothing(Taught)
+    course = Taught()
+    attached = weir.torch.attach(*course.given, policy=EXACT)
+    course.step(batch(0))
+    attached._call(attached._keep)
+    held = [id(tensor) for tensor, _ in attached._checkpoint._tensors]
+    module = course.model.module
+    assert id(module.follows) in held and id(module.still) not in held
+    attached.close()
+
+
+def several_passes() -> None:
+    """A loop that has several backward passes a batch, as SAM's, has no trials, and rank 0 says so
+    once."""
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("weir").addHandler(handler)
+    model = DDP(Net())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    attached = weir.torch.attach(model, optimizer)
+    rooms: list[int] = []
+    set_room = attached.session.set_room
+    attached.session.set_room = lambda steps: (rooms.append(steps), set_room(steps))
+    for _ in range(2):
+        for x in weir.torch.batches([batch(step) for step in range(4)], model):
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+    attached.close()
+    logging.getLogger("weir").removeHandler(handler)
+    assert rooms == [3] + [0] * 15, rooms
+    said = [line for line in told if "no trials" in line]
+    assert len(said) == (rank() == 0) and all("within a batch" in line for line in said), said
 
 
 def trials_of_the_session() -> list[int]:
@@ -841,35 +1037,49 @@ def trials_are_off() -> None:
     logger = logging.getLogger("weir")
     logger.addHandler(handler)
 
-    def steps(wraps: Any, given: bool = True, schedule: bool = False, **options: Any) -> str:
+    def steps(
+        wraps: Any,
+        given: bool = True,
+        schedule: bool = False,
+        beside: bool = False,
+        **options: Any,
+    ) -> str:
         told.clear()
+        other = weir.torch.attach(DDP(Net()), policy=EXACT) if beside else None
         model = DDP(nn.Linear(12, 12))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         if schedule:
             torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
         attached = weir.torch.attach(model, optimizer if given else None, **options)
         assert attached._options.get("update_rule") == ("sgd" if given else None)
-        for x in wraps([batch(0), batch(1)]):
+        for x in wraps([batch(0), batch(1)], attached):
             model(x).sum().backward()
         attached.close()
+        if other is not None:
+            other.close()
         return "; ".join(line for line in told if "no trials" in line)
 
     try:
         zero = rank() == 0
         for words, options in (
-            ("weir.torch.batches(loader)", {"wraps": iter}),
-            ("length=", {"wraps": lambda found: weir.torch.batches(iter(found))}),
+            ("weir.torch.batches(loader)", {"wraps": lambda found, _: found}),
+            ("length=", {"wraps": lambda found, _: weir.torch.batches(iter(found))}),
             ("no optimizer", {"wraps": weir.torch.batches, "given": False}),
             ("scheduler=", {"wraps": weir.torch.batches, "schedule": True}),
+            ("another model", {"wraps": weir.torch.batches, "beside": True}),
             (
                 "cannot be copied",
-                {"wraps": lambda found: (x for x, _ in weir.torch.batches([(found[0], handler)]))},
+                {
+                    "wraps": lambda found, _: (
+                        x for x, _ in weir.torch.batches([(found[0], handler)])
+                    )
+                },
             ),
         ):
             said = steps(**options)
             assert said.count("no trials") == zero and (words in said) == zero, said
         for options in ({"risk": "safe"}, {"policy": EXACT}, {"trials": "off"}):
-            assert steps(iter, **options) == ""
+            assert steps(lambda found, _: found, **options) == ""
         assert steps(weir.torch.batches) == ""
     finally:
         logger.removeHandler(handler)
@@ -895,6 +1105,20 @@ def plain_loop() -> None:
     model(x).square().mean().backward()
     assert weir.torch.average(model, policy=EXACT).lost
     assert all(p.grad.isnan().all() for p in model.parameters())
+
+
+def unfrozen_later() -> None:
+    """Gradients of parameters that were frozen at the first call of average() are averaged."""
+    model = Net()
+    model.left.requires_grad_(False)
+    for step in range(4):
+        if step == 2:
+            model.left.requires_grad_(True)
+        due = mean_of_all(model, lambda m, step=step: loss_of(m, step))
+        info = weir.torch.average(model, policy=EXACT)
+        assert info.step == step % 2
+        for p, mean in zip((p for p in model.parameters() if p.requires_grad), due):
+            assert torch.allclose(p.grad, mean, rtol=1e-5, atol=1e-8), f"step {step}"
 
 
 def fsdp_shards() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import weakref
 from typing import Any
 
@@ -11,10 +12,11 @@ import torch
 from .._native import TYPES
 from ..session import Session, StepInfo
 from . import _device
-from ._ddp import lendable, name_of
+from ._ddp import lendable, name_of, refuse_sparse
 from ._fsdp import like, local
 from ._meet import open_session
 
+logger = logging.getLogger("weir")
 _sessions: weakref.WeakKeyDictionary[torch.nn.Module, _Averager] = weakref.WeakKeyDictionary()
 
 
@@ -22,13 +24,26 @@ class _Averager:
     def __init__(self, model: torch.nn.Module, group: Any, options: dict[str, Any]) -> None:
         options.setdefault("nonfinite", "keep")
         options.setdefault("trial_budget", 0)
+        self.group, self.options = group, options
+        refuse_sparse(model)
         self.parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad][::-1]
+        self._known = {id(p) for _, p in self.parameters}
         self.place = _device.place_of(((n, local(p).device) for n, p in self.parameters), options)
         self.dtypes: list[str] = []
         with self.place.here():
             self.session: Session = open_session(group, {**options, **self.place.options()})
             self._start()
+        # By close(), or when the model has been dropped.
+        self._leave = weakref.finalize(self, _leave, self.session, self.place)
+        self._leave.atexit = False
         atexit.register(_close, weakref.ref(self))
+
+    def knows(self, model: torch.nn.Module) -> bool:
+        """All that are trained now; some may have been frozen when it began."""
+        return all(id(p) in self._known for p in model.parameters() if p.requires_grad)
+
+    def close(self) -> None:
+        self._leave()
 
     def _start(self) -> None:
         try:
@@ -77,11 +92,15 @@ class _Averager:
         return info
 
 
+def _leave(session: Session, place: _device.Host) -> None:
+    with place.here():
+        session.close()
+
+
 def _close(reference: weakref.ref[_Averager]) -> None:
     averager = reference()
     if averager is not None:
-        with averager.place.here():
-            averager.session.close()
+        averager.close()
 
 
 def average(
@@ -94,9 +113,20 @@ def average(
     """Replace the gradients of a model by their averages over all ranks, after the backward pass.
 
     All ranks of the process group `group` (None: the default one) call it, every step.  The first
-    call makes the session; `options` are those of attach().  Under FSDP2 the shards are averaged:
-    `group` is then the ranks that hold the same shard, of machines between which links are slow."""
+    call makes the session; `options` are those of attach().  A call with parameters that were frozen
+    then makes another, and loses what error feedback has kept back.  Under FSDP2 the shards are
+    averaged: `group` is then the ranks that hold the same shard, of machines between which links are
+    slow."""
     averager = _sessions.get(model)
+    if averager is not None and not averager.knows(model):
+        if averager.session.rank == 0:
+            logger.warning(
+                "parameters are trained that were frozen before: the session begins anew, without "
+                "what error feedback has kept back"
+            )
+        averager.close()
+        group, options = averager.group, averager.options
+        averager = None
     if averager is None:
         averager = _sessions[model] = _Averager(model, group, options)
     return averager.step(loss.detach() if isinstance(loss, torch.Tensor) else loss)

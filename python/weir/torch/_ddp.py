@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .._native import TYPES
 from ..session import Session, StepInfo
 from . import _device, _loss
-from ._meet import open_session
+from ._meet import bytes_of, open_session, told_by_first
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
 
@@ -91,13 +91,15 @@ class Attached:
         )
         self._leads = self._is_first()  # this rank tells what all of them could
         self.trial = False  # the step at hand will be rolled back
+        self.in_batch = False  # the loop has one of batches(), where there may be trials
+        self.steps_within_batches = False  # and has begun a step without taking the next
         self._optimizer, self._scheduler = optimizer, scheduler
         self._replay = Replay()
         self._checkpoint: Checkpoint | None = None
         policy, risk = options.get("policy", "weir"), options.get("risk", "measured")
         budget = options.get("trial_budget")
-        # Not to be said any more: whether there can be trials.
-        self._said = budget == 0 or (policy, risk) != ("weir", "measured")
+        self._may_try = budget != 0 and (policy, risk) == ("weir", "measured")
+        self._said = not self._may_try  # not to be said any more: whether there can be trials
         if optimizer is None or self._trials_cannot is not None:
             options["trial_budget"] = 0
         elif budget != 0:
@@ -136,12 +138,18 @@ class Attached:
         self._model = weakref.ref(model)
 
         with self._place.here():
-            self.session: Session = self._start(())
+            self._held = [self._start(())]
         self._missing = len(self._parameters)
         self._thread = threading.Thread(
             target=_serve, args=(self._queue, self._place), name="weir", daemon=True
         )
         self._thread.start()
+        watches = self._finds_loss or self._ends_backward
+        if watches:
+            _loss.watch()
+        # By close(), or when the model has been dropped without.
+        self._leave = weakref.finalize(self, _leave, self._queue, self._held, watches)
+        self._leave.atexit = False
 
         self._hooks: list[Any] = []
         self._listen(model)
@@ -155,11 +163,12 @@ class Attached:
             self._hooks.append(
                 optimizer.register_step_pre_hook(lambda *args: self._before_optimizer())
             )
-        self._watches = self._finds_loss or self._ends_backward
-        if self._watches:
-            _loss.watch()
         _attached.add(self)
         atexit.register(_close, weakref.ref(self))
+
+    @property
+    def session(self) -> Session:
+        return self._held[0]
 
     # --- registration -------------------------------------------------------------------------
 
@@ -167,22 +176,24 @@ class Attached:
         """In reverse order, as gradients become ready in about that order."""
         ignored: set[str] = getattr(model, "parameters_to_ignore", set())
         self._finds_unused = model.find_unused_parameters or model.static_graph
+        refuse_sparse(model.module, ignored)
         wanted = [
             (name, p)
             for name, p in model.module.named_parameters()
             if p.requires_grad and name not in ignored
         ]
         for number, (name, parameter) in enumerate(reversed(wanted)):
-            known = _Parameter(name, parameter, parameter, number)
-            self._parameters[id(parameter)] = known
-            if self._finds_unused:
-                parameter.register_post_accumulate_grad_hook(_marks(known))
+            self._parameters[id(parameter)] = _Parameter(name, parameter, parameter, number)
 
     def _is_first(self) -> bool:
         return bool(dist.get_rank(self._group) == 0)
 
     def _listen(self, model: Any) -> None:
         model.register_comm_hook(None, lambda state, bucket: self._hook(bucket))
+        if self._finds_unused:
+            for known in self._parameters.values():
+                parameter: Any = known.parameter
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(_marks(known)))
 
     def _start(self, states: Sequence[bytes]) -> Session:
         session = open_session(self._group, {**self._options, **self._place.options()})
@@ -192,7 +203,8 @@ class Attached:
             for state in states:
                 session.load(state)
             if self._checkpoint is not None:
-                session.on_trial(self._keep, self._put_back)
+                me = weakref.ref(self)  # which the session must not keep alive
+                session.on_trial(lambda: me()._keep(), lambda: me()._put_back())  # type: ignore[union-attr]
             session.start()
             session.set_room(0)  # until batches() says otherwise
         except BaseException:
@@ -219,6 +231,10 @@ class Attached:
         if self._announced or not module.training:
             return
         self._announced = True
+        if self.in_batch and not self.steps_within_batches:
+            # A trial could end, and be taken back, in the middle of a batch.
+            self.steps_within_batches, self._said = True, not self._may_try
+            self._say_whether(self._why_no_trials())
         if self.trial:
             # A loop that has left its batches: nothing may be put back while the model computes.
             self._call(self._begin, self._scale_now())
@@ -242,6 +258,10 @@ class Attached:
             return self._trials_cannot
         if self._checkpoint is None:
             return "attach() was given no optimizer"
+        if len(_attached) > 1:
+            return "another model is attached, which they would not put back"
+        if self.steps_within_batches:
+            return "the loop calls the model for another backward pass within a batch"
         stepping = getattr(self._optimizer, "step", None)
         if self._scheduler is None and hasattr(stepping, "_wrapped_by_lr_sched"):
             return "the optimizer has a scheduler; hand it to attach(), as scheduler=..."
@@ -287,6 +307,9 @@ class Attached:
         parameters: list[torch.Tensor],
         gradients: list[torch.Tensor],
     ) -> None:
+        if self._failure is not None:
+            promise.set_result(self._failure)
+            return
         loss = self._loss_now()
         mark = self._place.mark()
         self._queue.put((self._take, (promise, buffer, parameters, gradients, loss, mark)))
@@ -318,20 +341,17 @@ class Attached:
 
     def close(self) -> None:
         """Leave the group.  The model goes on only with another hook, so this is for the end."""
-        if not self.session._session:
+        if not self._leave.alive:
             return
         _attached.discard(self)
-        if self._watches:
-            _loss.unwatch()
-        self._queue.put(None)
-        self._thread.join(5.0)
+        if self._failure is None:  # whatever is called from now on
+            self._failure = RuntimeError("what attach() returned for the model has been closed")
+        self._leave()
+        self._thread.join(5.0)  # while a peer is waited for it goes on; the process ends anyway
         for hook in self._hooks:
             hook.remove()
         if self._record is not None:
             self._record.close()
-        if not self._thread.is_alive():  # else a peer is being waited for; the process ends anyway
-            with self._place.here():
-                self.session.close()
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run it on the thread that has the session."""
@@ -368,17 +388,15 @@ class Attached:
 
     def _load(self, states: list[dict[str, Any]]) -> None:
         # The same on all ranks, whatever their number was.
-        shared: list[Any] = [states[0]["scale"], states[0]["carry"]] if states else [None, None]
-        first = dist.get_global_rank(self._group, 0)
-        dist.broadcast_object_list(shared, src=first, group=self._group)
-        self._scale, carry = shared
+        shared = (states[0]["scale"], states[0]["carry"]) if states else (None, None)
+        self._scale, carry = told_by_first(shared, self._group)
         for known in self._parameters.values():
             kept = carry.get(known.name)
             known.carry = None if kept is None else kept.to(known.device, copy=True)
         self._open = self._announced = self.trial = False
         self.session.close()
         try:
-            self.session = self._start([bytes(s["session"].cpu().numpy()) for s in states])
+            self._held[0] = self._start([bytes_of(s["session"]) for s in states])
         except BaseException as error:
             self._failure = error
             raise
@@ -393,6 +411,8 @@ class Attached:
             if scale is not None:
                 self._rescale(float(scale))
             self.trial = self.session.begin().trial
+            if not self.trial and self._checkpoint is not None:
+                self._checkpoint.drop()
             self.session.set_room(room)
         except BaseException as error:
             self._fail(error)
@@ -412,7 +432,7 @@ class Attached:
             },
         )
         with self._place.caller():
-            self._checkpoint.take()
+            self._checkpoint.take(self._place.spare())
 
     def _put_back(self) -> None:
         assert self._checkpoint is not None
@@ -454,14 +474,19 @@ class Attached:
             if self.trial:
                 self._fail(RuntimeError("a trial's batches were left in its middle"))
             self._begin(None, mark=mark)
+        lent = buffer
+        if self._failure is None:
+            try:
+                self._place.arrive(mark)
+                # DDP has buckets for each type.
+                lent = lendable(buffer, self._parameters[id(parameters[0])].dtype)
+            except BaseException as error:
+                self._fail(error)
         if self._failure is not None:
             promise.set_result(self._failure)
             return
+        self._waiting.append((promise, buffer, lent))
         try:
-            self._place.arrive(mark)
-            # DDP has buckets for each type.
-            lent = lendable(buffer, self._parameters[id(parameters[0])].dtype)
-            self._waiting.append((promise, buffer, lent))
             for parameter, gradient in zip(parameters, gradients):
                 known = self._parameters[id(parameter)]
                 at = gradient.storage_offset() - buffer.storage_offset()
@@ -499,10 +524,10 @@ class Attached:
             self._record.step(self.info, loss)
         if self._writer is not None:
             self._write(self._writer, self.info)
-        waiting, self._waiting = self._waiting, []
-        for _, buffer, lent in waiting:
+        for _, buffer, lent in self._waiting:
             if lent is not buffer:
                 buffer.copy_(lent)
+        waiting, self._waiting = self._waiting, []
         for promise, buffer, _ in waiting:
             promise.set_result(buffer)
 
@@ -556,6 +581,21 @@ def lendable(gradient: torch.Tensor, dtype: str) -> torch.Tensor:
     return gradient.to(getattr(torch, dtype)).contiguous()
 
 
+def refuse_sparse(module: torch.nn.Module, ignored: Iterable[str] = ()) -> None:
+    """Embeddings whose gradients say which rows they have."""
+    for name, part in module.named_modules():
+        if (
+            isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+            and part.sparse
+            and part.weight.requires_grad
+            and f"{name}.weight" not in ignored
+        ):
+            raise TypeError(
+                f"{name or 'the model'} is an {type(part).__name__} with sparse=True, and sparse "
+                "gradients are not exchanged; make it with sparse=False"
+            )
+
+
 def _marks(known: _Parameter) -> Callable[[torch.Tensor], None]:
     def mark(parameter: torch.Tensor) -> None:
         known.used = True
@@ -599,6 +639,14 @@ def _serve(work: Any, place: _device.Host) -> None:
         function, arguments = item
         function(*arguments)
         del item, function, arguments
+
+
+def _leave(work: Any, held: list[Session], watches: bool) -> None:
+    """The session is closed by the thread that has it, which then ends."""
+    work.put((lambda: held[0].close(), ()))
+    work.put(None)
+    if watches:
+        _loss.unwatch()
 
 
 def _close(reference: weakref.ref[Attached]) -> None:
@@ -654,6 +702,11 @@ def attach(
         raise ValueError(
             "policy paper begins its trials whenever it likes, which a PyTorch loop cannot; take "
             "another policy"
+        )
+    if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
+        raise TypeError(
+            f"optimizer is a {type(optimizer).__name__}; attach() takes one torch.optim.Optimizer, "
+            "and what else there is as also=[...]: attach(model, opt1, also=[opt2])"
         )
     if trials not in ("auto", "off"):
         raise ValueError(f'trials is {trials!r}; "auto" and "off" are known')

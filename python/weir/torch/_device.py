@@ -9,6 +9,7 @@ there.  Nothing here waits on the host."""
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,6 +50,10 @@ class Host:
     def future(self) -> Any:
         """Completed on the session's thread; who waits for it finds there what was queued."""
         return torch.futures.Future()
+
+    def spare(self) -> float:
+        """Bytes that are free there beside what steps have taken at their most."""
+        return math.inf
 
     def scale_of(self, scaler: Any) -> Any:
         """A GradScaler's scale, as a number or what float() makes one of."""
@@ -92,6 +97,11 @@ class Cuda(Host):
 
     def future(self) -> Any:
         return torch.futures.Future(devices=[self._device])
+
+    def spare(self) -> float:
+        free, _ = torch.cuda.mem_get_info(self._device)
+        reserved = torch.cuda.memory_reserved(self._device)
+        return free + reserved - torch.cuda.max_memory_allocated(self._device)
 
     def scale_of(self, scaler: Any) -> Any:
         """get_scale() would wait for all that is queued."""

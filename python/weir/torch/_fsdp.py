@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from . import _loss
 from ._ddp import Attached, _Parameter
+from ._meet import gathered
 
 
 def is_sharded(model: Any) -> bool:
@@ -101,9 +102,7 @@ class AttachedShards(Attached):
             (known.name, known.shape, _bits(local(known.parameter)))
             for known in self._parameters.values()
         ]
-        all_of_them: list[Any] = [None] * dist.get_world_size(self._group)
-        dist.all_gather_object(all_of_them, mine, group=self._group)
-        for rank, theirs in enumerate(all_of_them):
+        for rank, theirs in enumerate(gathered(mine, self._group)):
             for here, there in zip(mine, theirs):
                 if here != there:
                     raise ValueError(

@@ -17,7 +17,7 @@ import torch
 
 _original = torch.autograd.backward
 _original_scale = torch.amp.GradScaler.scale
-_lock = threading.Lock()
+_lock = threading.RLock()  # the garbage collector may come to unwatch() within watch()
 _watchers = 0
 
 
@@ -59,7 +59,8 @@ def _watching(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
 
 
 def _scaling(scaler: Any, outputs: Any) -> Any:
-    _local.own.scaled = True
+    if scaler.is_enabled():
+        _local.own.scaled = True
     return _original_scale(scaler, outputs)
 
 

@@ -3,12 +3,15 @@ or secret has to be typed in."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+import pickle
 import secrets
 import socket
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from ..session import Session
@@ -18,6 +21,49 @@ logger = logging.getLogger("weir")
 # The others of a group that evaluates, or writes a checkpoint, on one rank alone wait for it.  A
 # rank that dies is noticed at once, whatever this is.
 TIMEOUT_S = 1800.0
+
+
+# What follows is torch's all_gather_object() and broadcast_object_list() without numpy, which these
+# need and torch does not bring.
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    """Of a tensor of bytes."""
+    held = tensor.cpu().contiguous()
+    return ctypes.string_at(held.data_ptr(), held.numel()) if held.numel() else b""
+
+
+def _packed(value: Any, group: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pickled, and how long that is, in memory that the group takes."""
+    backend = str(dist.get_backend(group))
+    device = torch.device("cpu")
+    if "nccl" in backend and "cpu" not in backend:
+        device = torch.device("cuda", torch.cuda.current_device())
+    data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8).to(device)
+    return data, torch.tensor([data.numel()], device=device)
+
+
+def gathered(mine: Any, group: Any) -> list[Any]:
+    """What each rank of the group has handed over; collective."""
+    data, size = _packed(mine, group)
+    sizes = [torch.empty_like(size) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, size, group=group)
+    lengths = [int(size) for size in sizes]
+    padded = torch.nn.functional.pad(data, (0, max(lengths) - data.numel()))
+    parts = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(parts, padded, group=group)
+    return [pickle.loads(bytes_of(part[:n])) for part, n in zip(parts, lengths)]
+
+
+def told_by_first(value: Any, group: Any) -> Any:
+    """What the group's rank 0 has handed over; collective."""
+    first = 0 if group is None else dist.get_global_rank(group, 0)
+    data, size = _packed(value, group)
+    dist.broadcast(size, src=first, group=group)
+    if dist.get_rank() != first:
+        data = data.new_empty(int(size))
+    dist.broadcast(data, src=first, group=group)
+    return pickle.loads(bytes_of(data))
 
 
 def _network() -> str:
@@ -74,22 +120,20 @@ def open_session(group: Any, options: dict[str, Any]) -> Session:
         or options["transport"] in ("mpi", "shm+mpi", "inproc")
     ):
         return Session(rank, ranks, **options)
-    networks: list[Any] = [None] * ranks
-    dist.all_gather_object(networks, _network(), group=group)
-    server = None
-    told: list[Any] = [None]
+    networks = gathered(_network(), group)
+    server: socket.socket | None = None
+    told: Any = None
     if rank == 0:
         try:
             bind = options.get("bind_address")
             server = _listen([bind] if bind else _addresses(len(set(networks)) > 1))
-            told = [(*server.getsockname(), secrets.token_hex(16), secrets.randbits(63))]
+            told = (*server.getsockname(), secrets.token_hex(16), secrets.randbits(63))
         except (OSError, RuntimeError) as error:
-            told = [str(error)]
-    first = 0 if group is None else dist.get_global_rank(group, 0)
-    dist.broadcast_object_list(told, src=first, group=group)
-    if isinstance(told[0], str):
-        raise RuntimeError(told[0])
-    host, port, secret, job = told[0]
+            told = str(error)
+    told = told_by_first(told, group)
+    if isinstance(told, str):
+        raise RuntimeError(told)
+    host, port, secret, job = told
     options["rendezvous"] = f"{host}:{port}"
     options.setdefault("job_id", job)
     if not any(key in options for key in ("secret", "secret_file")):

@@ -8,6 +8,7 @@ begins a step, while the loop waits for its next batch, so that nothing else loo
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 import sys
 from collections import deque
@@ -15,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
+
+from ._meet import gathered
 
 if TYPE_CHECKING:
     from ._ddp import Attached
@@ -52,42 +54,121 @@ def _accessors(part: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     )
 
 
+class _Copy:
+    """Of a tensor, where that is or in host memory."""
+
+    def __init__(self, tensor: torch.Tensor, in_host_memory: bool) -> None:
+        self._device, tensor = tensor.device, tensor.detach()
+        self._held = tensor.to("cpu", copy=True) if in_host_memory else tensor.clone()
+
+    def held(self) -> torch.Tensor:
+        if self._held.is_cuda:  # the stream may be another than the copy was made on
+            self._held.record_stream(torch.cuda.current_stream(self._device))
+        return self._held
+
+    def again(self) -> torch.Tensor:
+        return self.held().to(self._device, copy=True)
+
+
+def _copied(value: Any, in_host_memory: bool) -> Any:
+    """What an optimizer keeps of a parameter."""
+    if type(value) is torch.Tensor:
+        return _Copy(value, in_host_memory)
+    if type(value) is dict:
+        return {key: _copied(part, in_host_memory) for key, part in value.items()}
+    return copy.deepcopy(value)
+
+
+def _again(kept: Any) -> Any:
+    if isinstance(kept, _Copy):
+        return kept.again()
+    if type(kept) is dict:
+        return {key: _again(part) for key, part in kept.items()}
+    return copy.deepcopy(kept)
+
+
+def _bits(tensor: torch.Tensor) -> int:
+    """A sum that changes with the tensor, as good as always."""
+    return int(tensor.detach().flatten().view(torch.uint8).sum())
+
+
 class Checkpoint:
-    """What steps change: parameters and buffers, the optimizer, `others`.  Random numbers go with
-    the batches (Replay)."""
+    """What steps change: parameters, their gradients and buffers, the optimizer, `others`.  Random
+    numbers go with the batches (Replay)."""
 
     def __init__(self, module: torch.nn.Module, optimizer: Any, others: Iterable[Any]) -> None:
-        self._module, self._optimizer = module, optimizer
+        self._module = module
+        self._optimizers = [optimizer]
+        # ZeroRedundancyOptimizer leaves to another what is this rank's, its state, too.
+        if isinstance(inner := getattr(optimizer, "optim", None), torch.optim.Optimizer):
+            self._optimizers.append(inner)
         self._others = [_accessors(part) for part in others]
+        # Frozen parameters may be most of a model, and are left out; unless they do change, as
+        # those of a momentum encoder do.
+        self._frozen = {
+            p: _bits(p)
+            for p in module.parameters()
+            if not p.requires_grad and type(p.data) is torch.Tensor
+        }
+        self.drop()
 
-    def take(self) -> None:
-        self._parameters = [(p, p.detach().clone()) for p in self._module.parameters()]
+    def drop(self) -> None:
+        """It is not needed any more."""
+        self._tensors: list[tuple[torch.Tensor, _Copy]] = []
+        self._buffers: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+        self._gradients: list[tuple[torch.Tensor, _Copy | None]] = []
+        self._states: list[dict[Any, Any]] = []
+        self._groups: list[list[dict[str, Any]]] = []
+        self._told: list[Any] = []
+
+    def take(self, spare: float) -> None:
+        """`spare`: bytes that there are for it; one that takes more goes to host memory."""
+        self.drop()
         self._buffers = [
-            (owner._buffers, name, buffer, buffer.detach().clone())
+            (owner._buffers, name, buffer)
             for owner in self._module.modules()
             for name, buffer in owner._buffers.items()
             if buffer is not None
         ]
-        self._state = {p: copy.deepcopy(s) for p, s in self._optimizer.state.items()}
-        self._groups = [
-            {key: copy.deepcopy(value) for key, value in group.items() if key != "params"}
-            for group in self._optimizer.param_groups
-        ]
+        parameters = list(self._module.parameters())
+        tensors = [buffer for _, _, buffer in self._buffers]
+        for p in parameters:
+            if p.requires_grad or p not in self._frozen or _bits(p) != self._frozen[p]:
+                tensors.append(p)
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        states = [list(optimizer.state.values()) for optimizer in self._optimizers]
+        away = _bytes_of([tensors, gradients, states]) > spare
+
+        self._tensors = [(t, _Copy(t, away)) for t in tensors]
+        self._gradients = [(p, None if p.grad is None else _Copy(p.grad, away)) for p in parameters]
+        for optimizer in self._optimizers:
+            self._states.append({p: _copied(s, away) for p, s in optimizer.state.items()})
+            self._groups.append(
+                [
+                    {key: copy.deepcopy(value) for key, value in group.items() if key != "params"}
+                    for group in optimizer.param_groups
+                ]
+            )
         self._told = [copy.deepcopy(read()) for read, _ in self._others]
 
     def restore(self) -> None:
         """May be called again for the same checkpoint, so what it holds is copied."""
+        for owner, name, buffer in self._buffers:
+            owner[name] = buffer  # a forward pass may have put another in its place
         with torch.no_grad():
-            for parameter, kept in self._parameters:
-                parameter.copy_(kept)
-            for owner, name, buffer, kept in self._buffers:
-                owner[name] = buffer  # a forward pass may have put another in its place
-                buffer.copy_(kept)
-        self._optimizer.state.clear()
-        for parameter, state in self._state.items():
-            self._optimizer.state[parameter] = copy.deepcopy(state)
-        for group, settings in zip(self._optimizer.param_groups, self._groups):
-            group.update(copy.deepcopy(settings))
+            for tensor, kept in self._tensors:
+                tensor.copy_(kept.held())
+            for parameter, gradient in self._gradients:
+                if gradient is None or parameter.grad is None:
+                    parameter.grad = None if gradient is None else gradient.again()
+                else:  # which may be a view of DDP's
+                    parameter.grad.copy_(gradient.held())
+        for optimizer, states, groups in zip(self._optimizers, self._states, self._groups):
+            optimizer.state.clear()
+            for parameter, state in states.items():
+                optimizer.state[parameter] = _again(state)
+            for group, settings in zip(optimizer.param_groups, groups):
+                group.update(copy.deepcopy(settings))
         for (_, write), told in zip(self._others, self._told):
             write(copy.deepcopy(told))
 
@@ -131,6 +212,8 @@ def _bytes_of(batch: Any) -> int:
         return sum(_bytes_of(part) for part in batch.values())
     if isinstance(batch, (list, tuple)):
         return sum(_bytes_of(part) for part in batch)
+    if dataclasses.is_dataclass(batch):
+        return sum(_bytes_of(getattr(batch, part.name)) for part in dataclasses.fields(batch))
     return int(getattr(batch, "nbytes", sys.getsizeof(batch)))
 
 
@@ -153,10 +236,7 @@ class Batches:
             mine = len(self)
         except TypeError:
             mine = -1
-        group = self._attached._group
-        lengths: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(lengths, mine, group=group)  # whatever memory the group takes
-        least: int = min(lengths)
+        least: int = min(gathered(mine, self._attached._group))
         return least if least >= 0 else None
 
     def _why_not(self, left: int | None, batch: Any) -> str | None:
@@ -188,6 +268,7 @@ class Batches:
                     rooms = attached._say_whether(self._why_not(left, batch))
             if not replay.ahead and not attached.trial:
                 return
+            rooms = rooms and not attached.steps_within_batches
             room = max(0, (left or 0) + len(replay.ahead) - 1) if rooms else 0
             if not attached.trial:  # and once one has begun, for all of it
                 room = min(room, self._most)
@@ -198,4 +279,8 @@ class Batches:
                     "the loader has ended within a trial, before the batches that it promised"
                 )
             taken += 1
-            yield replay.next(attached.trial)
+            attached.in_batch = bool(rooms)
+            try:
+                yield replay.next(attached.trial)
+            finally:
+                attached.in_batch = False
