@@ -169,8 +169,8 @@ gboolean cli_scenario_and_out(const char *command, char **rest, const char *out)
 
 gboolean cli_seed(const char *command, const char *text, guint64 *seed) {
   *seed = 0;
-  return !text || g_ascii_string_to_unsigned(text, 10, 0, G_MAXUINT64, seed, NULL) ||
-         cli_refuse(command, "seed", text, "a whole number, 0 or more");
+  return !text || g_ascii_string_to_unsigned(text, 10, 0, G_MAXINT64, seed, NULL) ||
+         cli_refuse(command, "seed", text, "a whole number from 0 to 9223372036854775807");
 }
 
 gboolean cli_workers(const char *command, const char *text, gint64 *workers) {

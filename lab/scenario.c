@@ -101,7 +101,7 @@ static bool parse_value(parser *p, const weir_ini_line *at, const weir_key *key)
       *(uint32_t *)to = (uint32_t)whole;
       return true;
     case WEIR_KEY_SEED:
-      if (!parse_whole(at->value, &whole)) return false;
+      if (!parse_whole(at->value, &whole) || whole > INT64_MAX) return false; /* JSON's limit */
       *(uint64_t *)to = whole;
       return true;
     case WEIR_KEY_REAL:
