@@ -1,6 +1,7 @@
 /* The same command, inside a Linux kernel of our own that has netem. */
 #include <errno.h>
 #include <glib.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,6 @@
 
 #define WORKER_MIB 2048 /* PyTorch with its test data */
 #define BOOT_MIB 512
-#define LONGEST_S (6 * 3600.0)
 
 extern char **environ;
 
@@ -112,7 +112,7 @@ weir_status weir_emulate_uml(weir_emulate *e, int *exit_code) {
       .environment = (const char *const *)variables,
       .out = e->out,
       .memory_mib = memory(e),
-      .timeout_s = e->options.timeout_s > 0 ? e->options.timeout_s + 120 : LONGEST_S,
+      .timeout_s = e->options.timeout_s > 0 ? e->options.timeout_s + 120 : INFINITY,
       .line = take_line,
       .user = &view};
   weir_status status = weir_uml_run(&config, exit_code);

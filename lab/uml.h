@@ -38,7 +38,8 @@ typedef struct weir_uml_config {
                                      NULL */
   const char *out;                /* existing writable host folder, seen as /run/out; may be NULL */
   size_t memory_mib;              /* 0: 1024 */
-  double timeout_s;               /* of everything, boot included, outside; 0: 3600 */
+  double timeout_s;               /* of everything, boot included, outside; 0: 3600, INFINITY:
+                                     none */
   weir_uml_clock clock;
   weir_uml_line_fn line; /* NULL: output goes to the caller's stdout and stderr as it is */
   void *user;

@@ -41,7 +41,8 @@ left() { pgrep -f "weir.* (run|compare) $work" ; pgrep -f "$work/(out|tmp)"; ls 
 
 links_before=$(links)
 scenario 120 >short.ini
-"$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1
+WEIR_LOG=info WEIR_TRACE=$work/out/trace.json WEIR_SECRET_FILE=$work/nowhere \
+  "$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1
 code=$?
 if grep -q "network: sim" log; then
   echo "SKIPPED: neither tc with netem nor User-Mode Linux: $(grep 'network: sim' log)"
@@ -53,6 +54,9 @@ if grep -q "network: uml" log && grep -Eq "__(asan|tsan)_init" "$weir"; then
 fi
 [ $code -eq 0 ] || fail "exit $code: $(cat log)"
 grep -Eq '"network" : "(tc|uml)"' out/summary.json || fail "not over a real network"
+grep -q "^weir info .* rank 0 step 0: started" log || fail "WEIR_LOG is not heard inside: $(cat log)"
+[ -s out/trace.json ] || fail "no trace: $(cat log; ls -A out)"
+rm out/trace.json
 [ "$(grep -Eo '"[0-9a-f]{64}"' out/summary.json | sort -u | wc -l)" -eq 1 ] || fail "the weights differ"
 [ "$(awk -F, 'NR > 1 && $3 == 0' out/steps.csv | wc -l)" -eq 8 ] || fail "not 8 steps"
 [ "$(awk -F, 'NR > 1 && $2 == 1 {print $18 "," $19}' out/steps.csv | sort -u)" = 1,0.5 ] || fail "phase fast was not in force"
