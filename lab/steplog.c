@@ -35,6 +35,12 @@ static void append_known(GString *text, double value, double scale) {
   g_string_append_c(text, ',');
 }
 
+/* What was set may be nothing at all: no delay. */
+static void append_set(GString *text, double value, double scale) {
+  if (isfinite(value)) g_string_append_printf(text, "%.6g", value * scale);
+  g_string_append_c(text, ',');
+}
+
 static void append_row(GString *text, const weir_row *row) {
   const weir_step_info *info = &row->info;
   char plan[WEIR_PLAN_TEXT_MAX], collective[WEIR_COLLECTIVE_TEXT_MAX];
@@ -50,8 +56,8 @@ static void append_row(GString *text, const weir_row *row) {
   g_string_append_c(text, ',');
   append_known(text, info->latency_s, 1e3);
   append_known(text, info->bandwidth_bytes_s, 8e-9);
-  append_known(text, row->set_latency_s, 1e3);
-  append_known(text, row->set_bandwidth, 8e-9);
+  append_set(text, row->set_latency_s, 1e3);
+  append_set(text, row->set_bandwidth, 8e-9);
   g_string_append_printf(text, "%.6f,", row->elapsed_s);
   if (isfinite(row->accuracy)) g_string_append_printf(text, "%.6g", row->accuracy);
   g_string_append_c(text, ',');

@@ -39,14 +39,14 @@ double weir_summary_median(const weir_steplog *log, uint32_t first_epoch, uint32
 }
 
 /* Was one line of decisions.jsonl decided in knowledge of the network in force (both values within
- * a tenth), at a step in [from, to]? */
+ * a tenth, a latency within 0.05 ms at least), at a step in [from, to]? */
 static bool answers(JsonObject *decision, const weir_row *set, uint64_t from, uint64_t to) {
   const gint64 step = json_object_get_int_member_with_default(decision, "step", -1);
   if (step < 0 || (uint64_t)step < from || (uint64_t)step > to) return false;
   const double latency = json_object_get_double_member_with_default(decision, "latency_ms", 0);
   const double rate = json_object_get_double_member_with_default(decision, "bandwidth_gbps", 0);
   const double set_latency = set->set_latency_s * 1e3, set_rate = set->set_bandwidth * 8e-9;
-  return fabs(latency - set_latency) <= 0.1 * set_latency &&
+  return latency > 0 && fabs(latency - set_latency) <= fmax(0.1 * set_latency, 0.05) &&
          fabs(rate - set_rate) <= 0.1 * set_rate;
 }
 
