@@ -13,6 +13,17 @@
 #define BASELINE "none:1:dense-ring"
 #define MARGIN 0.01 /* one point of accuracy */
 
+/* What may be a folder's name: no longer than a file system takes, with the seed behind it. */
+static char *folder_of(const char *policy) {
+  enum { LONGEST = 100, DIGITS = 8 };
+  g_autofree char *name = g_strdelimit(g_strdup(policy), ":/", '-');
+  if (strlen(name) <= LONGEST) return g_steal_pointer(&name);
+  g_autofree char *digest = g_compute_checksum_for_string(G_CHECKSUM_SHA256, policy, -1);
+  name[LONGEST] = 0;
+  g_autofree char *valid = g_utf8_make_valid(name, -1); /* a character may have been cut */
+  return g_strdup_printf("%s-%.*s", valid, DIGITS, digest);
+}
+
 void weir_comparison_plan(weir_comparison *c, char **policies, const uint64_t *seeds,
                           size_t seed_count) {
   const size_t count = g_strv_length(policies) * seed_count;
@@ -23,7 +34,7 @@ void weir_comparison_plan(weir_comparison *c, char **policies, const uint64_t *s
       run->policy = g_strdup(*policy);
       run->seed = seeds[s];
       run->time_to_accuracy_s = NAN;
-      g_autofree char *name = g_strdelimit(g_strdup(*policy), ":/", '-');
+      g_autofree char *name = folder_of(*policy);
       run->folder =
           seed_count > 1 ? g_strdup_printf("%s-seed%" PRIu64, name, seeds[s]) : g_strdup(name);
     }

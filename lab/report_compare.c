@@ -34,14 +34,6 @@ typedef struct weir_report_bucket {
 
 /* Reading compare.json, and the means over each policy's seeds. */
 
-/* Only what a policy is made of, file names of usual characters among it. */
-static void check_policy(weir_report_place *place, const char *policy) {
-  const char *allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:.-_=/+, ;";
-  const size_t length = strlen(policy);
-  if (!length || length > 300 || strspn(policy, allowed) != length)
-    weir_report_refuse(place, "'%.100s' is no policy", policy);
-}
-
 static void read_run(weir_report_place *place, JsonObject *from, weir_report_entry *to) {
   to->policy = weir_report_text(place, from, "policy", WEIR_REQUIRED);
   to->status = weir_report_text(place, from, "status", WEIR_REQUIRED);
@@ -54,7 +46,8 @@ static void read_run(weir_report_place *place, JsonObject *from, weir_report_ent
   to->comm_s = weir_report_number(place, from, "comm_s", WEIR_OPTIONAL);
   to->wire_bytes = weir_report_number(place, from, "wire_bytes", WEIR_OPTIONAL);
   to->points = weir_report_points(place, from, "accuracy", &to->point_count);
-  if (!place->status) check_policy(place, to->policy);
+  /* What it holds is anybody's, file names too: the page makes every text harmless. */
+  if (!place->status && !*to->policy) weir_report_refuse(place, "'' is no policy");
 }
 
 static void weir_report_comparison_free(weir_report_comparison *c) {

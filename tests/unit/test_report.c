@@ -827,9 +827,18 @@ Test(report_compare, interrupted_comparison) {
   cr_assert(strstr(page, "none was run"));
 }
 
+Test(report_compare, a_policy_of_any_characters) {
+  replace("compare.json", "\"policy\":\"weir\"",
+          "\"policy\":\"groups:~/a@b (1)/<script>alert('x')</script>&\"");
+  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  g_autofree char *page = slurp("report.html");
+  cr_assert(
+      strstr(page, "groups:~/a@b (1)/&lt;script&gt;alert(&apos;x&apos;)&lt;/script&gt;&amp;"));
+  cr_assert_null(strstr(page, "<script>alert"));
+}
+
 Test(report_compare, bad_comparison) {
   const char *const change[][3] = {
-      {"\"policy\":\"weir\"", "\"policy\":\"weir';system('true')\"", "is no policy"},
       {"\"policy\":\"weir\"", "\"policy\":\"\"", "is no policy"},
       {"\"policy\":\"weir\",", "", "'policy' is missing"},
       {"\"runs\":[", "\"runs\":[],\"x\":[", "'runs' is empty"},

@@ -1,10 +1,13 @@
 /* What is made of the step log: medians, and how soon a change was answered. */
 #include <criterion/criterion.h>
+#include <glib.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/base.h"
 #include "lab/compare.h"
 #include "lab/steplog.h"
 
@@ -40,6 +43,37 @@ Test(steplog, medians_of_a_phase) {
   cr_assert_float_eq(weir_summary_median(&log, 1, 2, true), 0.0011, 1e-9);
   cr_assert_float_eq(weir_summary_median(&log, 1, 2, false), 112.5e6, 1);
   cr_assert_float_eq(weir_summary_median(&log, 7, 9, false), 0, 0);
+  weir_steplog_free(&log);
+}
+
+/* No delay is a delay, too: told of, and near it is what software takes. */
+Test(steplog, a_network_without_delay) {
+  const weir_row row = {.info = {.step = 1, .plan = {.cr = 1}},
+                        .epoch = 1,
+                        .accuracy = NAN,
+                        .loss = NAN,
+                        .test_loss = NAN,
+                        .set_latency_s = 0,
+                        .set_bandwidth = 125e6};
+  weir_steplog log = {0};
+  cr_assert_eq(weir_steplog_add(&log, &row), WEIR_OK);
+  char folder[] = "/tmp/weir-steplog-XXXXXX";
+  cr_assert_not_null(mkdtemp(folder));
+  cr_assert_eq(weir_steplog_write(&log, folder), WEIR_OK, "%s", weir_last_error());
+  g_autofree char *path = g_build_filename(folder, "steps.csv", NULL);
+  g_autofree char *text = NULL;
+  cr_assert(g_file_get_contents(path, &text, NULL, NULL));
+  cr_assert(strstr(text, ",,,0,1,0.000000,"), "%s", text);
+  cr_assert_eq(unlink(path) | rmdir(folder), 0);
+  static const char known[] =
+      "{\"step\":1,\"trigger\":\"start\",\"latency_ms\":0.04,\"bandwidth_gbps\":1}\n";
+  static const char far[] =
+      "{\"step\":1,\"trigger\":\"start\",\"latency_ms\":0.06,\"bandwidth_gbps\":1}\n";
+  static const char unknown[] =
+      "{\"step\":1,\"trigger\":\"start\",\"latency_ms\":0,\"bandwidth_gbps\":1}\n";
+  cr_assert_eq(weir_summary_answered(&log, known, 1, 1), 1);
+  cr_assert_eq(weir_summary_answered(&log, far, 1, 1), -1);
+  cr_assert_eq(weir_summary_answered(&log, unknown, 1, 1), -1);
   weir_steplog_free(&log);
 }
 
@@ -117,5 +151,20 @@ Test(compare, target_is_a_point_less_than_dense_and_time_is_its_first_evaluation
   c.runs[0].state = WEIR_COMPARED_FAILED; /* without dense, the best run's final accuracy counts */
   weir_comparison_judge(&c, NAN);
   cr_assert_float_eq(c.target, 0.85, 1e-12);
+  weir_comparison_free(&c);
+}
+
+/* A policy may name many files; its folder's name is no longer than file systems take. */
+Test(steplog, folders_of_long_policies) {
+  g_autofree char *long_one = g_strnfill(300, 'a'), *like_it = g_strnfill(301, 'a');
+  char *policies[] = {"groups:~/a@b (1)/t.csv", long_one, like_it, NULL};
+  const uint64_t seeds[] = {1, 2};
+  weir_comparison c;
+  weir_comparison_plan(&c, policies, seeds, 2);
+  cr_assert_eq(c.count, 6);
+  cr_assert_str_eq(c.runs[1].folder, "groups-~-a@b (1)-t.csv-seed2");
+  cr_assert_leq(strlen(c.runs[3].folder), 120);
+  for (size_t i = 0; i < c.count; i++)
+    for (size_t j = 0; j < i; j++) cr_assert_str_neq(c.runs[i].folder, c.runs[j].folder);
   weir_comparison_free(&c);
 }
