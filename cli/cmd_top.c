@@ -33,7 +33,7 @@ typedef struct top_job {
   int held_by; /* the rank at the end of the chain of those who wait; -1: none */
 } top_job;
 
-typedef enum top_found { TOP_ONE, TOP_NONE, TOP_MANY, TOP_ERROR } top_found;
+typedef enum top_found { TOP_ONE, TOP_NONE, TOP_MANY } top_found;
 
 /* Finds a job's status blocks.  Nothing of a file is believed: weir_status_load checks the
  * block, this file what the block says. */
@@ -195,11 +195,14 @@ static top_found top_find(const char *wanted, top_job *job, char **why) {
   *job = (top_job){.here = read_all()};
   *why = NULL;
   if (wanted && g_file_test(wanted, G_FILE_TEST_IS_DIR)) {
-    wanted = of_folder = job_of_folder(wanted);
-    if (!wanted) {
-      *why = g_strdup("the folder holds no file `job`, as `weir run` writes it");
-      return TOP_ERROR;
+    of_folder = job_of_folder(wanted);
+    if (!of_folder) {
+      *why = g_strdup_printf(
+          "no run goes on in %s: it holds no file `job`, which `weir run` keeps there meanwhile",
+          wanted);
+      return TOP_NONE;
     }
+    wanted = of_folder;
   }
   if (job->here) keep_wanted(job->here, wanted);
   if (!job->here || job->here->len == 0) {
