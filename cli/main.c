@@ -1,4 +1,5 @@
 /* The command: its table of sub-commands. */
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 #include <weir/weir.h>
@@ -37,6 +38,9 @@ static const cli_menu menu = {
 int main(int argc, char **argv) {
   static char help[] = "--help";
   cli_catch_aborts();
+  /* Whatever the locale says, or where there is none: GLib takes options as UTF-8 then, as results
+   * have them, and not as ASCII. */
+  (void)setlocale(LC_CTYPE, "C.UTF-8");
   /* `weir help NAME...` is `weir NAME... --help`. */
   if (argc > 1 && !strcmp(argv[1], "help")) {
     memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
