@@ -290,9 +290,6 @@ weir_status weir_explain_read(weir_report_data *data, const char *directory) {
   *data = (weir_report_data){.summary.trial_share = NAN};
   g_autofree char *steps = g_build_filename(directory, "steps.csv", NULL);
   weir_status status = weir_report_decisions_read(data, directory);
-  if (!status && !data->decision_count)
-    status =
-        weir_fail(WEIR_E_PARSE, "%s/decisions.jsonl: no decisions; expected one a line", directory);
   if (!status && g_file_test(steps, G_FILE_TEST_EXISTS))
     status = weir_report_steps_read(data, directory);
   if (status) weir_report_data_free(data);

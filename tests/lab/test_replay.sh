@@ -20,7 +20,7 @@ replayed 2 "a.jsonl:1: expected a member 'input'" "$work/a.jsonl"
 printf '{]\n' >"$work/b.jsonl"
 replayed 2 'b.jsonl:1: expected a JSON object' "$work/b.jsonl"
 : >"$work/empty.jsonl"
-replayed 2 'empty.jsonl:1: no decisions; expected one a line' "$work/empty.jsonl"
+replayed 0 '^0 decisions, 0 different' "$work/empty.jsonl"
 
 "$weir" bench zip >/dev/null 2>&1; [ $? -eq 2 ] || fail "weir bench zip: not exit 2"
 

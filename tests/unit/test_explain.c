@@ -184,7 +184,6 @@ static void refused(const char *line, const char *what) {
       "none:1:dense-ring", 1) ",\"trial\":" trial "}\n"
 
 Test(explain, damaged_trials_are_refused) {
-  refused("", "no decisions");
   refused(LINE("3"), "decisions.jsonl:1: 'trial' must be an object");
   refused(LINE("{}"), "'spent_s' is missing");
   refused(LINE("{\"spent_s\":1,\"elapsed_s\":2,\"plan\":\"zip\"}"), "'verdict' is missing");
