@@ -200,8 +200,9 @@ static void add_regret(GString *text, const tenure *t, weir_reason *reason) {
   if (t->when)
     g_string_append_printf(
         text,
-        " Regret: %.1f %% of the time, for the most part since step %.0f, when %s "
-        "was believed to make more progress per second than was then measured.",
+        " Regret: %.1f %% more time than the best other candidate was believed to need, for the "
+        "most part since step %.0f, when %s was believed to make more progress per second than was "
+        "then measured.",
         100 * reason->regret, t->when->step, t->better->plan);
   else
     g_string_append(text, " Regret: none; no candidate was believed to do better at any time.");

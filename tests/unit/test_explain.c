@@ -125,7 +125,9 @@ Test(explain, a_switch_is_told_with_what_came_of_it) {
        "times as much progress per second.");
   says(r->came, "30 steps, until the next switch, took 183 ms each, 10.0 % more than was believed");
   says(r->came, "went from 4.575 to 3.575");
-  says(r->came, "Regret: 32.0 % of the time, for the most part since step 13, when qsgd:0.25:ag");
+  says(r->came,
+       "Regret: 32.0 % more time than the best other candidate was believed to need, for the most "
+       "part since step 13, when qsgd:0.25:ag");
   cr_assert_float_eq(r->regret, 0.32, 1e-9);
   weir_report_data_free(&data);
 }
