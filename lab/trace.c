@@ -1,6 +1,7 @@
 #include "lab/trace.h"
 
 #include <errno.h>
+#include <glib.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,9 @@ static weir_status read_stamps(stamps *s, const char *path) {
     else
       status = add_stamp(s, (double)ms);
   }
+  if (!status && ferror(file))
+    status =
+        weir_fail(WEIR_E_IO, "%s: cannot be read (%s); expected a trace", path, strerror(errno));
   if (!status && !s->count)
     status =
         weir_fail(WEIR_E_PARSE, "%s:1: the trace is empty; expected one whole number a line", path);
@@ -97,6 +101,15 @@ weir_status weir_trace_read(weir_trace *trace, const weir_trace_config *config) 
   if (!status) status = count_rates(trace, &s, config);
   free(s.ms);
   return status;
+}
+
+weir_status weir_trace_of(weir_trace *trace, const weir_scenario *scenario) {
+  *trace = (weir_trace){0};
+  const weir_status status =
+      *scenario->trace.file ? weir_trace_read(trace, &scenario->trace) : WEIR_OK;
+  if (!status) return WEIR_OK;
+  g_autofree char *why = g_strdup(weir_last_error());
+  return weir_fail(status, "%s:%d: %s", scenario->path, scenario->trace.line, why);
 }
 
 double weir_trace_rate(const weir_trace *trace, double time_s) {

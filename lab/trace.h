@@ -18,6 +18,8 @@ typedef struct weir_trace {
  * interval i is that of the slots in [i*interval, i*interval + window), and never less than one
  * slot a window.  Errors: WEIR_E_IO, WEIR_E_PARSE ("file:line: ..."). */
 weir_status weir_trace_read(weir_trace *trace, const weir_trace_config *config);
+/* A scenario's, which its errors then name, too; without one it is empty. */
+weir_status weir_trace_of(weir_trace *trace, const weir_scenario *scenario);
 /* The rate at a time since the begin; the trace repeats. */
 double weir_trace_rate(const weir_trace *trace, double time_s);
 /* Seconds that so many bytes take from a time on, at scale times the trace's rates. */
