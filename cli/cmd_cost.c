@@ -65,6 +65,9 @@ static int parse_query(const cost_arguments *a, cost_query *q) {
   if (strcmp(model, "paper") != 0 && strcmp(model, "weir") != 0)
     return refuse("model", model, "paper or weir");
   q->own_model = strcmp(model, "weir") == 0;
+  /* Rounds are added up one by one: seconds for so many. */
+  if (q->own_model && q->workers > 65536)
+    return refuse("workers", a->workers, "at most 65536 workers with --model weir");
   if (a->wire && !q->own_model)
     return refuse("wire", a->wire, "--model weir with it: the paper's model has one format");
   if (a->hosts && !q->own_model)

@@ -25,6 +25,7 @@ costs 4096 0.5 8 1000000 0.25 art-tree 4096.99951171875 36 2053.5 4104.499877929
 # One worker pays nothing.
 costs 1 1 10 1000 0.1 dense-ring 0 0 0 0 0
 
+expect 2 "at most 65536 workers" "$weir" cost --workers 65537 --latency-ms 1 --bandwidth-gbps 10 --bytes 1000 --cr 0.1 --model weir
 good=(--workers 8 --latency-ms 1 --bandwidth-gbps 10 --bytes 46800000 --cr 0.1)
 own=$("$weir" cost "${good[@]}" --model weir --wire u32-fp32 --json) || fail "model weir"
 # 11.7e6 elements, 1.17e6 kept: one all-gather in 3 latencies (straight to everybody: 1), of 7 messages of 8 bytes a kept
