@@ -223,6 +223,14 @@ static gboolean codec_of(char *text, weir_cluster_codec *codec) {
   return codec->ratio > 0.0 && codec->ratio <= 1.0;
 }
 
+/* CODEC:CR, as a table's plans name it, of a codec that some option can be executed with. */
+static gboolean executable(const char *codec) {
+  weir_plan plan;
+  g_autofree char *gathered = g_strconcat(codec, ":ag", NULL);
+  g_autofree char *path = g_strconcat(codec, ":path=c.ag.d", NULL);
+  return weir_plan_parse(gathered, &plan) == WEIR_OK || weir_plan_parse(path, &plan) == WEIR_OK;
+}
+
 static int read_cluster(const strategy_arguments *a, weir_cluster *c) {
   weir_cluster_codec *first = &c->codec[0];
   *c = (weir_cluster){.machines = (size_t)a->machines,
@@ -250,6 +258,11 @@ static int read_cluster(const strategy_arguments *a, weir_cluster *c) {
     c->codec[k] = c->codec[0];
     if (!codec_of(a->codecs[k], &c->codec[k]))
       return plan_refuse(command, "--codec", "NAME,RATIO with a ratio above 0, to 1");
+    g_autofree char *option = g_strdup_printf("--codec %s with --out", c->codec[k].name);
+    if (a->out && !executable(c->codec[k].name))
+      return plan_refuse(command, option,
+                         "CODEC:CR,RATIO of a codec that goes with collective ag, such as "
+                         "dgc:0.01,0.02");
     c->codecs = k + 1;
   }
   return WEIR_EXIT_DONE;

@@ -151,6 +151,9 @@ refuse "the constraints leave no option" strategy "$small" --no-flat --no-hierar
 refuse "the constraints leave no option" strategy "$small" --no-indivisible --no-divisible
 refuse "routines as" strategy "$small" --forbid gossip
 refuse "NAME,RATIO" strategy "$small" --codec dgc
+refuse "--codec foo with --out: expected CODEC:CR" strategy "$small" --codec foo,0.1 --out "$work/none.csv"
+refuse "CODEC:CR,RATIO of a codec that goes" strategy "$small" --codec powersgd:4,0.1 --out "$work/none.csv"
+[ -e "$work/none.csv" ] && fail "a table of a codec that there is not"
 refuse "NAME,RATIO" strategy "$small" --codec dgc,1.5
 refuse "NAME,RATIO" strategy "$small" --codec dgc,nan
 refuse "at most 4" strategy "$small" --codec a,1 --codec b,1 --codec c,1 --codec d,1 --codec e,1
@@ -247,7 +250,7 @@ refuse "ratio 2 is outside" fusion "$profile" "${cost[@]}" --plan topk:2:ag --ou
 refuse "/nowhere/out.csv" fusion "$profile" "${cost[@]}" --plan none:1:dense --out /nowhere/out.csv
 refuse "/nowhere/out.csv" strategy "$small" --out /nowhere/out.csv
 refuse "/nowhere/out.csv" bits "$stats" --out /nowhere/out.csv
-refuse "tensor 'only': plan 'tenth:ag'" strategy "$small" "${two[@]}" --search published --out "$table"
+refuse "--codec tenth with --out: expected CODEC:CR" strategy "$small" "${two[@]}" --search published --out "$table"
 refuse "goes with ag, compressed" bits "$stats" --collective art --out "$table"
 sed 's/,128,/,96,/' "$stats" >"$work/narrow.csv"
 refuse "$work/narrow.csv:2: layer 'huge' gets" bits "$work/narrow.csv" --bucket 96 --out "$table"
