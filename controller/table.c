@@ -80,10 +80,15 @@ static weir_status find_tensor(const weir_csv *csv, const weir_layout *layout,
       *end = (uint32_t)t + 1;
       return WEIR_OK;
     }
+  for (size_t t = 0; names != NULL && t < first; t++)
+    if (!strcmp(names[t], csv->field[0]))
+      return weir_csv_fail(csv, "last '%s': expected a tensor behind those of the bucket before",
+                           csv->field[0]);
   return weir_csv_fail(csv,
-                       "last '%s': expected a tensor behind those of the bucket before, and not "
-                       "one that is kept in full precision",
-                       csv->field[0]);
+                       "last '%s': expected the name of a tensor of this model, such as '%s', and "
+                       "not of one that is kept in full precision",
+                       csv->field[0],
+                       names != NULL && layout->tensors > 0 ? names[layout->tensors - 1] : "");
 }
 
 static weir_status read_bucket(const weir_csv *csv, weir_plan_bucket *bucket) {
