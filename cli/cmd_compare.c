@@ -62,8 +62,10 @@ static gboolean parse_seeds(const char *text, compare_request *request) {
   for (char **item = items; *item && good; item++) {
     guint64 seed = 0;
     if (request->seed_count == SEEDS_MAX ||
-        !g_ascii_string_to_unsigned(g_strstrip(*item), 10, 0, G_MAXUINT64, &seed, NULL))
-      good = cli_refuse(command, "seeds", text, "at most 64 whole numbers with commas, e.g. 1,2,3");
+        !g_ascii_string_to_unsigned(g_strstrip(*item), 10, 0, G_MAXINT64, &seed, NULL))
+      good =
+          cli_refuse(command, "seeds", text,
+                     "at most 64 whole numbers up to 9223372036854775807 with commas, e.g. 1,2,3");
     else
       request->seeds[request->seed_count++] = seed;
   }

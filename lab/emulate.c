@@ -39,6 +39,36 @@ static weir_status apply_options(weir_emulate *e) {
   return WEIR_OK;
 }
 
+static weir_status unavailable(const char *network, const char *said) {
+  g_autofree char *why = g_strdup(said);
+  return weir_fail(WEIR_E_UNSUPPORTED, "network %s is not available: %s", network, why);
+}
+
+static weir_status choose_network(weir_emulate *e) {
+  char why[512];
+  g_autofree char *lacks = NULL;
+  if (!e->uml) {
+    const weir_schedule schedule = {&e->scenario, &e->trace};
+    if (!weir_tc_probe(weir_schedule_needs_netem(&schedule))) return WEIR_OK;
+    if (!e->auto_network) return unavailable("tc", weir_last_error());
+    lacks = g_strdup_printf("tc: %s", weir_last_error());
+  }
+  if (!weir_uml_available(WEIR_UML_CLOCK_REAL, why)) {
+    g_autofree char *both = lacks ? g_strdup_printf("%s; %s", why, lacks) : g_strdup(why);
+    return unavailable("uml", both);
+  }
+  e->uml = true;
+  if (lacks) e->lacks = g_strdup_printf("network: uml (%s)", lacks);
+  return WEIR_OK;
+}
+
+static weir_status check_out(const weir_emulate *e) {
+  const char *trace = e->scenario.trace.file;
+  weir_status status = weir_out_check(e->out);
+  if (!status) status = weir_out_spares(e->out, "scenario", e->options.scenario);
+  return status || !*trace ? status : weir_out_spares(e->out, "trace", trace);
+}
+
 weir_status weir_emulate_prepare(weir_emulate **out, const weir_emulate_options *options) {
   *out = NULL;
   weir_emulate *e = calloc(1, sizeof *e);
@@ -52,8 +82,9 @@ weir_status weir_emulate_prepare(weir_emulate **out, const weir_emulate_options 
       e->result != MAP_FAILED ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory to emulate");
   if (!status) status = weir_scenario_read_network(&e->scenario, options->scenario);
   if (!status) status = apply_options(e);
-  if (!status && *e->scenario.trace.file) status = weir_trace_read(&e->trace, &e->scenario.trace);
-  if (!status && e->out) status = weir_out_check(e->out);
+  if (!status) status = weir_trace_of(&e->trace, &e->scenario);
+  if (!status && e->out) status = check_out(e);
+  if (!status) status = choose_network(e);
   if (status) {
     weir_emulate_free(e);
     return status;
@@ -63,7 +94,11 @@ weir_status weir_emulate_prepare(weir_emulate **out, const weir_emulate_options 
 }
 
 weir_status weir_emulate_open(weir_emulate *e) {
-  return e->out ? weir_out_open(e->out, &e->lock) : WEIR_OK;
+  enum { ROOM = 65536 };
+  if (!e->out || e->options.inside_uml) return WEIR_OK; /* the outer run has done it */
+  const weir_status status = weir_out_open(e->out, &e->lock);
+  /* Also tells the next run that the logs are not a user's, should this one be killed. */
+  return status ? status : weir_out_reserve(e->out, "emulate.json", ROOM);
 }
 
 void weir_emulate_free(weir_emulate *e) {
@@ -72,6 +107,7 @@ void weir_emulate_free(weir_emulate *e) {
   weir_trace_free(&e->trace);
   if (e->result && e->result != MAP_FAILED) (void)munmap(e->result, sizeof *e->result);
   g_free(e->out);
+  g_free(e->lacks);
   free(e);
 }
 
@@ -108,37 +144,11 @@ const char *weir_emulate_network(const weir_emulate *e) {
   return e->uml || e->options.inside_uml ? "uml" : "tc";
 }
 
-static weir_status unavailable(const char *network, const char *said) {
-  g_autofree char *why = g_strdup(said);
-  return weir_fail(WEIR_E_UNSUPPORTED, "network %s is not available: %s", network, why);
-}
-
-static weir_status choose_network(weir_emulate *e) {
-  char why[512];
-  g_autofree char *lacks = NULL;
-  if (!e->uml) {
-    const weir_schedule schedule = {&e->scenario, &e->trace};
-    if (!weir_tc_probe(weir_schedule_needs_netem(&schedule))) return WEIR_OK;
-    if (!e->auto_network) return unavailable("tc", weir_last_error());
-    lacks = g_strdup_printf("tc: %s", weir_last_error());
-  }
-  if (!weir_uml_available(WEIR_UML_CLOCK_REAL, why)) {
-    g_autofree char *both = lacks ? g_strdup_printf("%s; %s", why, lacks) : g_strdup(why);
-    return unavailable("uml", both);
-  }
-  e->uml = true;
-  if (lacks) {
-    g_autofree char *line = g_strdup_printf("network: uml (%s)", lacks);
-    weir_progress_say(&e->progress, line);
-  }
-  return WEIR_OK;
-}
-
 static weir_status report(const weir_emulate *e, weir_status status) {
   if (!e->out || e->options.inside_uml) return status;
   g_autofree char *told = g_build_filename(e->out, "emulate.json", NULL);
   if (status && (status != WEIR_E_STATE || access(told, F_OK))) {
-    weir_out_discard(e->out);
+    weir_out_empty(e->out);
     return status;
   }
   g_autofree char *why = g_strdup(status ? weir_last_error() : "");
@@ -151,11 +161,12 @@ weir_status weir_emulate_execute(weir_emulate *e, int *exit_code) {
   weir_progress_begin(&e->progress,
                       e->options.relay ? WEIR_PROGRESS_RELAY : weir_progress_style_here(),
                       &e->scenario, 1);
-  weir_status status = choose_network(e);
-  if (!status && !e->options.inside_uml) say_schedule(e);
-  if (!status && e->uml)
+  weir_status status = WEIR_OK;
+  if (e->lacks) weir_progress_say(&e->progress, e->lacks);
+  if (!e->options.inside_uml) say_schedule(e);
+  if (e->uml) {
     status = weir_emulate_uml(e, exit_code);
-  else if (!status) {
+  } else {
     status = weir_stage_run(weir_emulate_tc, e);
     *exit_code = e->result->exit_code;
   }

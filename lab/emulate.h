@@ -25,16 +25,18 @@ typedef struct weir_emulate_options {
 
 typedef struct weir_emulate weir_emulate;
 
-/* Check everything a user can get wrong; touches nothing.  Any failure is the input's. */
+/* Check everything a user can get wrong, and choose the network; touches nothing.  Any failure is
+ * the input's. */
 weir_status weir_emulate_prepare(weir_emulate **out, const weir_emulate_options *options);
 /* Make the output folder, and remove what an older or crashed run left in it. */
 weir_status weir_emulate_open(weir_emulate *emulate);
 /* Run until all ranks have ended.  On WEIR_OK *exit_code is the highest of theirs, 128 + signal for
  * one that a signal ended; ranks that the runner put down do not count, unless time was up (124).
  * WEIR_E_STATE: interrupted; the report of what there was is written all the same.  All else: there
- * is no result.  Nothing of the network outlives the call, nor a caller that is killed. */
+ * is no result but the logs.  Nothing of the network outlives the call, nor a caller that is
+ * killed. */
 weir_status weir_emulate_execute(weir_emulate *emulate, int *exit_code);
-/* "tc" or "uml", once executed. */
+/* "tc" or "uml". */
 const char *weir_emulate_network(const weir_emulate *emulate);
 void weir_emulate_free(weir_emulate *emulate);
 

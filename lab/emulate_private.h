@@ -28,7 +28,8 @@ struct weir_emulate {
   weir_scenario scenario;
   weir_trace trace;
   weir_launcher launcher;
-  char *out; /* NULL: none */
+  char *out;   /* NULL: none */
+  char *lacks; /* why the network is not tc; NULL: nothing to say */
   bool uml, auto_network;
   int lock;
   weir_progress progress;

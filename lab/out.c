@@ -5,6 +5,7 @@
 #include <glib.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -16,6 +17,10 @@
 static const char *const results[] = {
     "summary.json", "steps.csv", "decisions.jsonl", "report.html", "profile.csv", "groups.csv",
     "compare.json", "job",       "emulate.json",    "mpirun.log"};
+
+/* Names that nobody else is likely to give: a folder with one of them is a run's. */
+static const char *const marks[] = {"summary.json", "decisions.jsonl", "compare.json",
+                                    "emulate.json"};
 
 static weir_status unusable(const char *out, const char *why) {
   return weir_fail(WEIR_E_INVALID, "--out %s: %s; expected a folder that can be written", out, why);
@@ -40,11 +45,17 @@ weir_status weir_out_check(const char *out) {
   return status;
 }
 
+/* What a program that was emulated has printed. */
+static bool is_log(const char *name) {
+  return !strcmp(name, "mpirun.log") ||
+         (!strncmp(name, "rank-", 5) && g_str_has_suffix(name, ".log"));
+}
+
 /* One of our results, or the name under which one was written when the writer was killed: GLib adds
  * a dot and six characters. */
 static bool is_ours(const char *name) {
   if (!strncmp(name, ".weir-", 6) || !strncmp(name, "timings-", 8)) return true;
-  if (!strncmp(name, "rank-", 5) && g_str_has_suffix(name, ".log")) return true;
+  if (is_log(name)) return true;
   for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
     const size_t length = strlen(results[i]);
     if (strncmp(name, results[i], length)) continue;
@@ -56,15 +67,55 @@ static bool is_ours(const char *name) {
 /* What a run goes on from, or would but for being finished: the hidden files. */
 static bool is_hidden(const char *name) { return !strncmp(name, ".weir-", 6); }
 
+/* Paths of files that were in a folder before its first run, under names like ours: a user's, which
+ * no run of this process removes. */
+static GHashTable *strangers;
+
 static void discard(const char *out, bool hidden, bool results_too) {
   g_autoptr(GDir) folder = g_dir_open(out, 0, NULL);
   if (!folder) return;
   const char *name;
   while ((name = g_dir_read_name(folder))) {
     if (!is_ours(name) || (is_hidden(name) ? !hidden : !results_too)) continue;
+    if (is_log(name) && !hidden) continue;
     g_autofree char *path = g_build_filename(out, name, NULL);
-    (void)unlink(path);
+    if (!strangers || !g_hash_table_contains(strangers, path)) (void)unlink(path);
   }
+}
+
+/* Has a run, whole or not, left something here? */
+static bool is_marked(const char *out) {
+  g_autoptr(GDir) folder = g_dir_open(out, 0, NULL);
+  const char *name;
+  while (folder && (name = g_dir_read_name(folder))) {
+    if (is_hidden(name)) return true;
+    for (size_t i = 0; i < G_N_ELEMENTS(marks); i++)
+      if (!strcmp(name, marks[i])) return true;
+  }
+  return false;
+}
+
+static void keep_strangers(const char *out) {
+  g_autoptr(GDir) folder = g_dir_open(out, 0, NULL);
+  const char *name;
+  if (!strangers) strangers = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+  while (folder && (name = g_dir_read_name(folder)))
+    if (is_ours(name)) (void)g_hash_table_add(strangers, g_build_filename(out, name, NULL));
+}
+
+static bool would_go(const char *out, const char *path) {
+  g_autofree char *name = g_path_get_basename(path), *folder = g_path_get_dirname(path);
+  g_autofree char *there = realpath(folder, NULL), *here = realpath(out, NULL);
+  return here && there && !strcmp(here, there) && is_ours(name);
+}
+
+weir_status weir_out_spares(const char *out, const char *what, const char *path) {
+  g_autofree char *target = realpath(path, NULL);
+  if (!target || (!would_go(out, path) && !would_go(out, target))) return WEIR_OK;
+  return weir_fail(WEIR_E_INVALID,
+                   "--out %s: the %s, %s, lies there under a result's name and would be removed; "
+                   "expected another folder",
+                   out, what, path);
 }
 
 void weir_out_discard(const char *out) { discard(out, true, true); }
@@ -99,8 +150,10 @@ weir_status weir_out_open(const char *out, int *lock) {
   *lock = -1;
   if (g_mkdir_with_parents(out, 0777)) return unusable(out, strerror(errno));
   const weir_status status = take(out, lock, 0);
-  if (!status) weir_out_discard(out);
-  return status;
+  if (status) return status;
+  if (!is_marked(out)) keep_strangers(out);
+  weir_out_discard(out);
+  return WEIR_OK;
 }
 
 weir_status weir_out_reopen(const char *out, int *lock) {

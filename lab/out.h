@@ -7,16 +7,20 @@
 #include <weir/status.h>
 
 weir_status weir_out_check(const char *out); /* writable, or could be made; touches nothing */
+/* Would a run that writes to `out` remove `path`, its own `what` ("scenario", "trace")?
+ * WEIR_E_INVALID if so. */
+weir_status weir_out_spares(const char *out, const char *what, const char *path);
 /* Make it, keep other runs out of it until weir_out_close(lock), and remove an older run's files.
- */
+ * Where no run has left anything, files of such names are a user's and stay. */
 weir_status weir_out_open(const char *out, int *lock);
 /* The same for a run that goes on there: what it was killed with is given a moment to end, and what
  * it goes on from stays. */
 weir_status weir_out_reopen(const char *out, int *lock);
 void weir_out_close(int lock);
 void weir_out_discard(const char *out); /* remove this run's files, whole or not */
-void weir_out_empty(const char *out);   /* all but what it could go on from */
-void weir_out_settle(const char *out);  /* it is finished: only its results stay */
+/* All but what it could go on from, and but for logs: they say why it failed. */
+void weir_out_empty(const char *out);
+void weir_out_settle(const char *out); /* it is finished: only its results stay */
 #define WEIR_OUT_JOURNAL ".weir-decisions.tmp"
 #define WEIR_OUT_RECORD ".weir-run.json" /* see run_record.h */
 /* Has a run been trained to its end here?  Its decisions have got their name then. */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/schemes.h"
 #include "controller/controller.h"
 #include "controller/table.h"
 #include "lab/report.h"
@@ -226,45 +227,11 @@ static weir_status check_batch(weir_run *run) {
   return at_place(WEIR_E_INVALID, s->path, s->training_line);
 }
 
-weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
-  *out = NULL;
-  weir_run *run = calloc(1, sizeof *run);
-  if (!run) return weir_fail(WEIR_E_NOMEM, "no memory for a run");
-  run->options = *options;
-  run->lock = -1;
-  run->out = g_canonicalize_filename(options->out, NULL);
-  run->journal = g_build_filename(run->out, WEIR_OUT_JOURNAL, NULL);
-  weir_status status = weir_scenario_read(&run->scenario, options->scenario);
-  if (!status) status = apply_options(run);
-  if (!status && !options->launched) status = parse_network(run);
-  if (!status && !options->launched) status = parse_clock(run);
-  if (!status && *run->scenario.trace.file)
-    status = weir_trace_read(&run->trace, &run->scenario.trace);
-  if (!status && !options->launched) status = weir_out_check(run->out);
-  if (!status) status = load_data(run);
-  if (!status) status = check_memory(run);
-  if (!status) status = check_batch(run);
-  if (!status) status = weir_run_check_buckets(run);
-  if (status) {
-    weir_run_free(run);
-    return status;
-  }
-  *out = run;
-  return WEIR_OK;
+uint64_t weir_run_steps(const weir_run *run) {
+  return run->scenario.epochs * weir_worker_steps_per_epoch(&run->scenario, &run->data);
 }
 
-void weir_run_free(weir_run *run) {
-  if (!run) return;
-  weir_out_close(run->lock);
-  if (!run->borrows) weir_dataset_free(&run->data);
-  weir_trace_free(&run->trace);
-  g_free(run->out);
-  g_free(run->policy);
-  g_free(run->journal);
-  free(run);
-}
-
-/* --- execute ---------------------------------------------------------------------------------- */
+uint64_t weir_run_seed(const weir_run *run) { return run->scenario.seed; }
 
 const char *weir_run_network(const weir_run *run) {
   if (run->options.launched) return run->options.network;
@@ -307,13 +274,124 @@ static weir_status choose_network(weir_run *run) {
     }
     run->network = WEIR_NETWORK_SIM;
   }
-  if (said) {
-    g_autofree char *line = g_strdup_printf("network: %s (%s)", weir_run_network(run), said);
-    weir_progress_say(&run->progress, line);
-    g_free(said);
-  }
+  if (said) run->lacks = g_strdup_printf("network: %s (%s)", weir_run_network(run), said);
+  g_free(said);
   return WEIR_OK;
 }
+
+static weir_status not_there(const weir_run *run, const weir_plan *plan, const char *lacks) {
+  const weir_scenario *s = &run->scenario;
+  char name[WEIR_COLLECTIVE_TEXT_MAX];
+  weir_plan_collective(plan, name);
+  (void)weir_fail(WEIR_E_INVALID,
+                  "policy %s: collective %s over network %s, where %s; expected another collective",
+                  run->policy, name, weir_run_network(run), lacks);
+  return at_place(WEIR_E_INVALID, s->path, run->options.policy ? 0 : s->policy_line);
+}
+
+/* Does the network have what the plan is exchanged by?  A session says so only once it is there. */
+static weir_status check_plan(const weir_run *run, const weir_plan *plan) {
+  if (run->scenario.workers == 1) return WEIR_OK;
+  if (weir_sums_natively(plan)) return not_there(run, plan, "no library sums by itself");
+  if (run->network != WEIR_NETWORK_SIM) return WEIR_OK;
+  if (plan->scheme == WEIR_SCHEME_HITOPK || weir_sums_inside_natively(plan))
+    return not_there(run, plan, "all workers are on one machine");
+  return WEIR_OK;
+}
+
+/* What a policy begins with, and goes through whatever it costs. */
+static weir_status check_plans(const weir_run *run) {
+  weir_plan plan;
+  weir_status status = weir_policy_first_plan(run->policy, NULL, &plan);
+  if (!status) status = check_plan(run, &plan);
+  for (size_t i = 0; !status && weir_policy_heaviest(run->policy, i, &plan); i++)
+    status = check_plan(run, &plan);
+  return status;
+}
+
+static weir_status check_source(const weir_run *run) {
+  const weir_scenario *s = &run->scenario;
+  if (run->network != WEIR_NETWORK_SIM) return WEIR_OK;
+  if (s->source_ms <= 0 && s->source_mb_s <= 0 && !s->cache_mb) return WEIR_OK;
+  (void)weir_fail(
+      WEIR_E_INVALID,
+      "source_ms, source_mb_s and cache_mb are for real time, and network sim has none; "
+      "expected none of them, or network tc or uml");
+  return at_place(WEIR_E_INVALID, s->path, s->training_line);
+}
+
+/* Which network it is going to be, and whether it will do. */
+static weir_status settle_network(weir_run *run) {
+  weir_status status = choose_network(run);
+  if (!status) status = check_source(run);
+  return status ? status : check_plans(run);
+}
+
+/* The files of a division into buckets, or of several that take turns. */
+static weir_status spare_tables(const weir_run *run, const char *out) {
+  static const char buckets[] = "groups:";
+  if (strncmp(run->policy, buckets, sizeof buckets - 1) != 0) return WEIR_OK;
+  const char *text = run->policy + sizeof buckets - 1;
+  if (!strncmp(text, "turns=", 6) && strchr(text, ':')) text = strchr(text, ':') + 1;
+  g_auto(GStrv) part = g_strsplit(text, ";", -1);
+  weir_status status = WEIR_OK;
+  for (char **at = part; *at && !status; at++) {
+    weir_table_text table;
+    if (!weir_table_parse(*at, &table) && table.kind == WEIR_TABLE_FILE)
+      status = weir_out_spares(out, "policy's table", table.path);
+  }
+  return status;
+}
+
+weir_status weir_run_spares(const weir_run *run, const char *out) {
+  const weir_scenario *s = &run->scenario;
+  weir_status status = weir_out_spares(out, "scenario", run->options.scenario);
+  if (!status && *s->trace.file) status = weir_out_spares(out, "trace", s->trace.file);
+  if (!status && *s->sizes.shape) status = weir_out_spares(out, "shape", s->sizes.shape);
+  return status ? status : spare_tables(run, out);
+}
+
+weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
+  *out = NULL;
+  weir_run *run = calloc(1, sizeof *run);
+  if (!run) return weir_fail(WEIR_E_NOMEM, "no memory for a run");
+  run->options = *options;
+  run->lock = -1;
+  run->out = g_canonicalize_filename(options->out, NULL);
+  run->journal = g_build_filename(run->out, WEIR_OUT_JOURNAL, NULL);
+  weir_status status = weir_scenario_read(&run->scenario, options->scenario);
+  if (!status) status = apply_options(run);
+  if (!status && !options->launched) status = parse_network(run);
+  if (!status && !options->launched) status = parse_clock(run);
+  if (!status) status = weir_trace_of(&run->trace, &run->scenario);
+  if (!status && !options->launched) status = weir_out_check(run->out);
+  if (!status) status = load_data(run);
+  if (!status) status = check_memory(run);
+  if (!status) status = check_batch(run);
+  if (!status) status = weir_run_check_buckets(run);
+  if (!status) status = weir_run_spares(run, run->out);
+  if (!status && !options->launched) status = settle_network(run);
+  if (status) {
+    weir_run_free(run);
+    return status;
+  }
+  *out = run;
+  return WEIR_OK;
+}
+
+void weir_run_free(weir_run *run) {
+  if (!run) return;
+  weir_out_close(run->lock);
+  if (!run->borrows) weir_dataset_free(&run->data);
+  weir_trace_free(&run->trace);
+  g_free(run->out);
+  g_free(run->policy);
+  g_free(run->journal);
+  g_free(run->lacks);
+  free(run);
+}
+
+/* --- execute ---------------------------------------------------------------------------------- */
 
 weir_status weir_run_write_as(const weir_run *run, const weir_scenario *scenario,
                               const weir_steplog *log, const char (*weights_sha256)[65]) {
@@ -386,8 +464,12 @@ uint32_t weir_run_epoch(const weir_run *run) {
 weir_status weir_run_open(weir_run *run) {
   enum { ROW = 256, EVALUATION = 96, DIGEST = 80, REST = 65536 };
   const weir_scenario *s = &run->scenario;
-  const size_t steps = (size_t)s->epochs * weir_worker_steps_per_epoch(s, &run->data);
-  weir_status status = run->options.resume ? reopen(run) : weir_out_open(run->out, &run->lock);
+  const size_t steps = weir_run_steps(run);
+  weir_status status = WEIR_OK;
+  if (run->options.resume)
+    status = reopen(run);
+  else if (!run->options.inside_uml) /* the outer run has done it */
+    status = weir_out_open(run->out, &run->lock);
   if (!status) status = weir_out_reserve(run->out, "steps.csv", REST + ROW * (steps + steps / 4));
   if (!status)
     status = weir_out_reserve(run->out, "summary.json",
@@ -422,8 +504,8 @@ static weir_status write_record(weir_run *run) {
 }
 
 static weir_status train(weir_run *run) {
-  weir_status status = choose_network(run);
-  if (status) return status;
+  weir_status status = WEIR_OK;
+  if (run->lacks) weir_progress_say(&run->progress, run->lacks);
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
   if (run->network == WEIR_NETWORK_UML) return weir_run_uml(run);

@@ -36,17 +36,24 @@ typedef struct weir_run_options {
   const weir_run *like;
 } weir_run_options;
 
-/* Check everything a user can get wrong: scenario, policy, data set, memory, output folder.
- * Touches nothing.  Any failure is the input's (exit code 2); the message says where. */
+/* Check everything a user can get wrong: scenario, policy, data set, memory, output folder, and
+ * the network, which is chosen here: one that is not to be had is found before hours of older
+ * results are gone.  Touches nothing.  Any failure is the input's (exit code 2); the message says
+ * where. */
 weir_status weir_run_prepare(weir_run **out, const weir_run_options *options);
 /* Make the output folder, and remove what an older or crashed run left in it.  Also the input's
  * fault when it fails. */
 weir_status weir_run_open(weir_run *run);
+/* Would results written to `out` replace what the run reads?  Its own folder has been checked.
+ * WEIR_E_INVALID. */
+weir_status weir_run_spares(const weir_run *run, const char *out);
 /* Run, once opened; on WEIR_OK summary.json, decisions.jsonl, steps.csv and report.html are there,
- * otherwise none of them is, but hidden files to go on from where there is a checkpoint.
- * WEIR_E_STATE: interrupted. */
+ * otherwise none of them is, but hidden files to go on from where there is a checkpoint or the run
+ * was interrupted.  WEIR_E_STATE: interrupted. */
 weir_status weir_run_execute(weir_run *run);
-/* "tc", "uml" or "sim", once executed. */
+uint64_t weir_run_seed(const weir_run *run);
+uint64_t weir_run_steps(const weir_run *run); /* of all epochs */
+/* "tc", "uml" or "sim". */
 const char *weir_run_network(const weir_run *run);
 void weir_run_free(weir_run *run);
 

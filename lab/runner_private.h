@@ -26,7 +26,8 @@ struct weir_run {
   bool borrows;
   weir_trace trace;
   char *out, *policy, *journal; /* journal: where decisions are written while the run lasts */
-  weir_network_kind network;
+  weir_network_kind network;    /* once prepared the one there is, never auto */
+  char *lacks;                  /* why not those before it; NULL: nothing to say */
   weir_uml_clock clock;
   uint64_t job_id;
   uint64_t memory_bytes; /* that all workers need, estimated */

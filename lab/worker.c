@@ -186,10 +186,6 @@ static weir_status open_samples(worker *w) {
                                       .cache_bytes = (uint64_t)s->cache_mb * 1000000,
                                       .batch = s->batch};
   if (s->source_ms <= 0 && s->source_mb_s <= 0 && !s->cache_mb) return WEIR_OK;
-  if (w->config->clock)
-    return weir_fail(
-        WEIR_E_UNSUPPORTED,
-        "source_ms, source_mb_s and cache_mb are for real time: another network than sim");
   const weir_status status = weir_samples_open(&w->samples, w->session, &config);
   if (status) return status;
   const weir_trainer_source source = weir_samples_source(w->samples);

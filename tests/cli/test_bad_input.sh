@@ -104,6 +104,7 @@ done
 for bits in bits: bits:foo bits:knapsack:0.5 bits:kmeans:2:0 bits:linear:x; do
   refused "policy $bits" "expected bits\[:METHOD\[:ALPHA\[:STEPS\]\]\]" run good.ini --policy $bits --out out
 done
+LC_ALL=C refused "a table of another alphabet" "tâble\.csv: No such file" run good.ini --policy groups:tâble.csv --out out
 refused "codec and collective apart" "fixed:star:0.1:ag" run good.ini --policy fixed:star:0.1:ag --out out
 # A table of buckets is one of this model's, or nothing begins.
 groups() { # NAME REGEX LINES
@@ -111,7 +112,8 @@ groups() { # NAME REGEX LINES
   refused "$1" "groups\.csv$2" run good.ini --network sim --policy groups:groups.csv --out out
 }
 groups "buckets without a line" ":2: no rows" ""
-groups "a bucket's last tensor" ":2: last 'fc9.bias'" "fc9.bias,bf16:1:dense-ring,caller\n"
+groups "a bucket that goes back" ":3: last 'fc3.bias': expected a tensor behind" "fc2.bias,bf16:1:dense-ring,caller\nfc3.bias,bf16:1:dense-ring,caller\n"
+groups "a bucket's last tensor" ":2: last 'fc9.bias': expected the name of a tensor of this model, such as 'fc1.bias'" "fc9.bias,bf16:1:dense-ring,caller\n"
 groups "a bucket's place" ":3: place 'moon'" "fc2.bias,bf16:1:dense-ring,caller\nfc1.bias,bf16:1:dense-ring,moon\n"
 groups "buckets that end too soon" ": the buckets end at tensor 2 of 6" "fc3.bias,bf16:1:dense-ring,caller\n"
 groups "a filter behind a bucket" ":3: last '.bias'" "fc3.bias,bf16:1:dense-ring,caller\n*bias,full,caller\n"
@@ -151,6 +153,11 @@ refused "N = 0" "workers 0" run good.ini --workers 0 --out out
 refused "N no number" "workers x" run good.ini --workers x --out out
 refused "N beyond every machine" "workers 1000000" run good.ini --workers 1000000 --out out
 refused "seed no number" "seed -1" run good.ini --seed -1 --out out
+# JSON's whole numbers end there, and with them what results say of the seed.
+seed=9223372036854775808
+refused "a seed beyond JSON" "seed $seed" run good.ini --network sim --seed $seed --out out
+refused "one of several" "seeds 1,$seed" compare good.ini --network sim --seeds 1,$seed --out out
+edited "one in the file" 3 "seed = $seed" "s/^bandwidth_scale.*/seed = $seed/"
 refused "a bad policy of many" "policy warp" compare good.ini --policies weir,warp --network sim --out out
 refused "a policy twice" "weir would be run twice" compare good.ini --policies weir,paper,weir --network sim --out out
 refused "no policies" "policies ''" compare good.ini --policies "" --network sim --out out
@@ -205,7 +212,47 @@ before=$(sum)
 refused "a bad policy over earlier results" "policy warp" run good.ini --policy warp --out earlier
 sed 's/= 10$/= nan/' good.ini >bad.ini
 refused "NaN over earlier results" "bad\.ini:12: " run bad.ini --network sim --out earlier
+# What the network has not got is known before, too; and nothing is written over what it is made from.
+for plan in none:1:native none:1:native-ring topk:0.01:hitopk "schedule:none:1:dense-ring;epoch=2:none:1:native"; do
+  refused "$plan over sim" "policy (fixed:)?$plan: collective .* over network sim" \
+    run good.ini --network sim --policy "$plan" --out earlier
+done
+for key in source_ms source_mb_s cache_mb; do
+  sed "s/^batch/$key = 1\nbatch/" good.ini >source.ini
+  refused "$key over sim" "source\.ini:4: source_ms" run source.ini --network sim --out earlier
+done
+WEIR_UML_KERNEL=/dev/null refused "no kernel over earlier results" "expected a kernel" run good.ini --network uml --out earlier
+WEIR_UML_KERNEL=/dev/null refused "no kernel to emulate" "expected a kernel" emulate good.ini --network uml --out earlier -- true
 [ "$(sum)" = "$before" ] || { echo "FAILED: earlier results were touched"; failures=$((failures + 1)); }
+printf 'last,plan,place\nfc1.bias,bf16:1:dense-ring,caller\n' | tee earlier/groups.csv >groups.csv
+cp good.ini earlier/job
+good | sed '/phase one/,$d' >earlier/report.html
+printf '[trace]\nfile = steps.csv\nlatency_ms = 1\n' >>earlier/report.html
+seq 5 >earlier/steps.csv
+ln -s ../good.ini earlier/profile.csv
+ln -s earlier/groups.csv elsewhere.csv
+before=$(sum)
+for table in earlier/groups.csv "$PWD/earlier/../earlier/groups.csv" elsewhere.csv \
+  "turns=2:layers:bf16:1:dense-ring;$PWD/earlier/groups.csv"; do
+  refused "$table in its folder" "earlier: the policy's table, " \
+    run good.ini --network sim --policy "groups:$table" --out earlier
+done
+refused "a comparison's table" "earlier: the policy's table, " \
+  compare good.ini --network sim --policies weir,groups:earlier/groups.csv --out earlier
+refused "a scenario in its folder" "earlier: the scenario, " run earlier/job --network sim --out earlier
+refused "a link to it there" "earlier: the scenario, " run earlier/profile.csv --network sim --out earlier
+mv earlier/report.html traced.ini && sed -i "s#steps.csv#earlier/steps.csv#" traced.ini
+refused "a trace in its folder" "earlier: the trace, " run traced.ini --network sim --out earlier
+refused "a trace to emulate" "earlier: the trace, " emulate traced.ini --out earlier -- true
+mv traced.ini earlier/report.html && sed -i "s#earlier/steps.csv#steps.csv#" earlier/report.html
+[ "$(sum)" = "$before" ] || { echo "FAILED: what a run reads was touched"; failures=$((failures + 1)); }
+# A folder in which no run has left anything: what is there is a user's.
+if [ -d /usr/share/datasets/fashion-mnist ]; then
+  mkdir mine-too && echo mine | tee mine-too/groups.csv >mine-too/rank-0.log
+  "$weir" run good.ini --network sim --policy fixed:none:1:dense-ring --out mine-too >/dev/null 2>&1
+  [ "$(cat mine-too/groups.csv mine-too/rank-0.log 2>&1)" = "$(printf 'mine\nmine')" ] && [ -s mine-too/summary.json ] ||
+    { echo "FAILED: a user's files: $(ls mine-too)"; failures=$((failures + 1)); }
+fi
 
 data=/usr/share/datasets/fashion-mnist
 if [ -d $data ]; then
@@ -234,7 +281,12 @@ fi
 printf '5\n4\n' >trace
 good | sed '/phase one/,$d' >traced.ini
 printf '[trace]\nfile = trace\nlatency_ms = 1\n' >>traced.ini
-refused "trace going back" "trace:2: " run traced.ini --network sim --out out
+refused "trace going back" "traced.ini:10: .*trace:2: " run traced.ini --network sim --out out
+rm trace
+refused "no trace" "traced.ini:10: .*trace: .*No such file" run traced.ini --network sim --out out
+refused "no trace to emulate" "traced.ini:10: .*trace: .*No such file" emulate traced.ini --out out -- true
+mkdir trace
+refused "a folder for a trace" "traced.ini:10: .*trace: .*Is a directory" run traced.ini --network sim --out out
 
 # Too little memory ends it in words, wherever it runs out: never by a signal.
 # narrow KIB REGEX ARGUMENTS...: with so much address space, `weir ARGUMENTS` says REGEX if it fails.
