@@ -518,24 +518,23 @@ static weir_status train(weir_run *run) {
   return status;
 }
 
-/* Its results are removed, and where it has a checkpoint that stays. */
+/* Its results are removed.  Where it has a checkpoint that stays, and where it was interrupted
+ * before the first at least what is known of it. */
 static weir_status ended_early(const weir_run *run, weir_status status) {
   weir_run_record record;
   weir_savepoint at;
+  if (run->options.inside_uml) return status; /* the outer run sees to it */
   if (status != WEIR_E_STATE && weir_out_trained(run->out)) return status;
   g_autofree char *why = g_strdup(weir_last_error());
-  if (!run->options.keep || weir_run_record_read(&record, run->out)) {
-    weir_out_discard(run->out);
-    return weir_fail(status, "%s", why);
-  }
-  const bool found = weir_savepoint_find(run->out, record.run, record.workers, &at);
-  weir_run_record_free(&record);
-  if (!found) {
+  const bool kept = run->options.keep && !weir_run_record_read(&record, run->out);
+  const bool found = kept && weir_savepoint_find(run->out, record.run, record.workers, &at);
+  if (kept) weir_run_record_free(&record);
+  if (!found && !(kept && status == WEIR_E_STATE)) {
     weir_out_discard(run->out);
     return weir_fail(status, "%s", why);
   }
   weir_out_empty(run->out);
-  if (run->options.inside_uml) return weir_fail(status, "%s", why);
+  if (!found) return weir_fail(status, "%s; `weir run --resume %s` begins again", why, run->out);
   return weir_fail(status, "%s; `weir run --resume %s` goes on after step %" PRIu64, why, run->out,
                    at.committed);
 }

@@ -43,6 +43,24 @@ ends_soon() {
   code=$?
 }
 
+# Before its first checkpoint a run leaves what is known of it, and begins again.
+sed 's/checkpoint_steps = 0/checkpoint_steps = 100000/' "$work/long.ini" >"$work/keeps.ini"
+for how in --out --resume; do
+  begin=("$work/keeps.ini" --network sim)
+  [ $how = --resume ] && begin=()
+  : >"$work/errors"
+  "$weir" run "${begin[@]}" $how "$work/kept" >"$work/out" 2>"$work/errors" &
+  pid=$!
+  until_said '^epoch 1/' "$work/errors" || fail "the run does not begin: $how"
+  kill -INT "$pid"
+  ends_soon
+  [ $code -eq 1 ] || fail "$how: the run ended with $code"
+  grep -q "weir run: .*interrupted.*\`weir run --resume $work/kept\` begins again" "$work/errors" || fail "$how: no word"
+  [ -s "$work/kept/.weir-run.json" ] && [ -z "$(ls "$work/kept")" ] || fail "$how: left: $(ls -A "$work/kept")"
+done
+grep -q "has saved nothing yet: it begins again" "$work/errors" || fail "not begun again"
+rm -r "$work/kept"
+
 for signal in INT TERM; do
   "$weir" run "$work/long.ini" --network sim --out "$work/run-$signal" \
     >"$work/out" 2>"$work/errors" &
