@@ -123,13 +123,15 @@ static int check_folders(const weir_comparison *comparison) {
 }
 
 /* Find out about every bad policy before the first hour is spent. */
-static int check_all(compare_request *request, const weir_comparison *comparison) {
+static int check_all(compare_request *request, weir_comparison *comparison) {
   if (check_folders(comparison)) return WEIR_EXIT_USAGE;
   for (size_t i = 0; i < comparison->count; i++) {
     g_autofree char *folder = g_build_filename(request->out, comparison->runs[i].folder, NULL);
     const weir_run_options options = options_of(request, &comparison->runs[i], folder);
     weir_run *run = NULL;
-    const weir_status status = weir_run_prepare(&run, &options);
+    weir_status status = weir_run_prepare(&run, &options);
+    if (!status) status = weir_run_spares(run, request->out);
+    if (!status) comparison->runs[i].seed = weir_run_seed(run);
     if (i == 0)
       request->first = run;
     else
