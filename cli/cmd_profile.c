@@ -45,12 +45,12 @@ static const char description[] =
     "2 bad usage or bad input.";
 
 /* A policy that names files in it is told where it is from the root, and ends them with a `;`. */
-static int make_out(profile_job *job) {
+static int name_out(profile_job *job) {
   char *path = g_canonicalize_filename(job->out, NULL);
   g_free(job->out);
   job->out = path;
-  if (!strchr(path, ';') && g_mkdir_with_parents(path, 0777) == 0) return WEIR_EXIT_DONE;
-  (void)cli_refuse(command, "out", path, "a folder that can be made, without ';' in its name");
+  if (!strchr(path, ';')) return WEIR_EXIT_DONE;
+  (void)cli_refuse(command, "out", path, "a folder without ';' in its name");
   return WEIR_EXIT_USAGE;
 }
 
@@ -115,7 +115,7 @@ static int check(profile_job *job) {
 }
 
 static int work(profile_job *job) {
-  int code = make_out(job);
+  int code = name_out(job);
   if (code == WEIR_EXIT_DONE) code = learn(job);
   if (code == WEIR_EXIT_DONE) code = check(job);
   if (code != WEIR_EXIT_DONE) return code;

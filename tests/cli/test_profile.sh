@@ -22,9 +22,25 @@ epochs = 1-1
 latency_ms = 1
 bandwidth_gbps = 1
 INI
+# Nothing is touched before all that can be known is found good: a network, the number of steps, what it reads.
+mkdir -p "$work/old/learnt" "$work/old/checked"
+echo old | tee "$work/old/planned.csv" "$work/old/profile.csv" "$work/old/comm-8.csv" >"$work/old/checked/summary.json"
+before=$(find "$work/old" -type f | sort | xargs cksum)
+sed 's/^steps_per_epoch.*/steps_per_epoch = 58/' "$work/s.ini" >"$work/few.ini"
+expect 2 "few.ini: 58 steps; 5 divisions in turns of 4 take 59 at the least" \
+  "$weir" profile "$work/few.ini" -o "$work/old" -n sim -p topk:0.05:ag
+expect 2 "over network sim" "$weir" profile "$work/s.ini" -o "$work/old" -n sim -p none:1:native
+cp "$work/s.ini" "$work/old/report.html"
+expect 2 "the scenario, .*expected another folder" "$weir" profile "$work/old/report.html" -o "$work/old" -n sim
+rm "$work/old/report.html"
+[ "$(find "$work/old" -type f | sort | xargs cksum)" = "$before" ] || fail "what was there is touched"
+expect 2 "over network sim" "$weir" profile "$work/s.ini" -o "$work/none" -n sim -p none:1:native
+[ ! -e "$work/none" ] || fail "a folder is made"
+rm "$work/out" && mv "$work/old" "$work/out" || exit 1
 "$weir" profile "$work/s.ini" -o "$work/out" -n sim -p topk:0.05:ag --turn 4 --json \
   > "$work/json" 2> "$work/log" ||
   fail "profile: $(tail -1 "$work/log")"
+[ ! -e "$work/out/comm-8.csv" ] || fail "an old profile's file is left"
 python3 - "$work" <<'PY' || fail "what profile tells"
 import csv, json, sys
 d = sys.argv[1]
