@@ -235,9 +235,10 @@ static weir_status run_all(weir_emulation *run) {
   return status ? status : weir_emulate_supervise(run);
 }
 
-/* The highest of what ended by itself. */
+/* The highest of what ended by itself; 1 when somebody ended it. */
 static int worst(const weir_emulation *run) {
   int code = 0;
+  if (run->interrupted) return 1;
   for (uint32_t p = 0; p < run->processes; p++)
     if (!run->process[p].put_down) code = MAX(code, run->process[p].code);
   return run->timed_out ? 124 : code;

@@ -90,6 +90,7 @@ kill -INT $pid
 wait $pid
 [ $? = 1 ] || fail "an interrupted run does not exit with 1: $(cat errors)"
 grep -q "interrupted" errors && grep -q '"outcome" : "interrupted"' out/emulate.json || fail "the interruption is not told: $(cat errors)"
+grep -q '^  "exit_code" : 1,' out/emulate.json || fail "another exit code than the command's: $(grep exit_code out/emulate.json)"
 [ "$(cat out/rank-2.log)" = "on
 asked" ] || fail "rank 2 was not asked to end: $(cat out/rank-2.log)"
 nothing_left "Ctrl-C"
