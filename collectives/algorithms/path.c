@@ -211,30 +211,34 @@ static weir_status refuse(const walk *w, weir_site place, int peer) {
   return weir_fail(WEIR_E_PROTOCOL, "machine %d sent a %s", peer, why);
 }
 
-/* What has come from a rank are `messages` for every element of the range?  Whoever passes them on
- * is answerable for them, and nothing can be wrong when they are added up. */
+/* Is what has come from a rank the messages that are due, `due` of each cell of the range and none
+ * of anything else?  Second steps put together what is of one cell, all others what is of one rank.
+ * Whoever passes messages on is answerable for them: afterwards they can be sorted by their places,
+ * have room wherever they go, and nothing can be wrong when they are added up. */
 static weir_status check(const walk *w, weir_site place, int peer, const unsigned char *messages,
-                         size_t bytes, weir_chunk range, size_t due) {
+                         size_t bytes, weir_chunk range, size_t cells, size_t due, bool second) {
+  const size_t most = weir_path_bytes(w->run->plan, &w->held) / w->held.messages / w->held.cells;
   const unsigned char *message;
-  size_t at = 0, elements = 0;
+  size_t at = 0;
   weir_status status = WEIR_OK;
   double peak;
   front f;
-  while (status == WEIR_OK && at < bytes) {
-    if (!next(messages, bytes, &at, &f, &message) || !inside(&f, range) || f.count == 0) {
-      status = weir_fail(WEIR_E_PROTOCOL, "malformed message, of other elements than are due");
-      break;
-    }
-    const size_t offset[2] = {0, (size_t)f.count};
+  for (size_t i = 0; i < cells * due && status == WEIR_OK; i++) {
+    const weir_chunk c = part_of(range, (int)cells, (int)(second ? i / due : i % cells));
+    const size_t offset[2] = {0, c.count};
     const weir_layout layout = {1, offset};
-    elements += layout.offset[1];
-    status = w->codec->encode != NULL ? w->codec->check(message, (size_t)f.bytes, &layout, &peak)
-                                      : weir_wire_check(w->run->context, message, (size_t)f.bytes,
-                                                        layout.offset[1], &peak);
+    if (c.count == 0) continue;
+    if (!next(messages, bytes, &at, &f, &message) || f.begin != c.begin || f.count != c.count ||
+        f.bytes > most - sizeof f)
+      status = weir_fail(WEIR_E_PROTOCOL, "malformed message, of other elements than are due");
+    else
+      status = w->codec->encode != NULL
+                   ? w->codec->check(message, (size_t)f.bytes, &layout, &peak)
+                   : weir_wire_check(w->run->context, message, (size_t)f.bytes, c.count, &peak);
   }
-  if (status == WEIR_OK && elements != due * range.count)
-    status = weir_fail(WEIR_E_PROTOCOL, "malformed message, of %zu elements where %zu are due",
-                       elements, due * range.count);
+  if (status == WEIR_OK && at != bytes)
+    status =
+        weir_fail(WEIR_E_PROTOCOL, "malformed message, %zu bytes behind what is due", bytes - at);
   return status == WEIR_OK ? WEIR_OK : refuse(w, place, peer);
 }
 
@@ -295,6 +299,8 @@ static weir_status all_to_all(walk *w, weir_comm *group, weir_site place, size_t
     bytes[r] = 0;
     for (size_t at = 0; next(from, w->bytes, &at, &f, &message);) {
       if (!inside(&f, part)) continue;
+      if (sizeof f + f.bytes > stride - bytes[r])
+        return weir_fail(WEIR_E_PROTOCOL, "more messages of a part than there is room for");
       memcpy(to + (size_t)r * stride + bytes[r], message - sizeof f, sizeof f + (size_t)f.bytes);
       bytes[r] += sizeof f + (size_t)f.bytes;
     }
@@ -311,7 +317,7 @@ static weir_status all_to_all(walk *w, weir_comm *group, weir_site place, size_t
     if (r == rank) continue;
     bytes[r] = recv[r].bytes;
     status = check(w, place, r, from + (size_t)r * stride, bytes[r], part_of(w->range, size, rank),
-                   messages);
+                   w->held.cells, messages, false);
   }
   if (status == WEIR_OK) close_ranks(w, from, stride, size, bytes);
   return status;
@@ -334,7 +340,8 @@ static weir_status gather_messages(walk *w, weir_comm *group, weir_headers *head
   for (int r = 0; r < size && status == WEIR_OK; r++)
     if (r != rank)
       status = check(w, place, r, all + (size_t)r * stride, bytes[r],
-                     parts ? part_of(w->range, size, r) : w->range, messages);
+                     parts ? part_of(w->range, size, r) : w->range,
+                     parts ? w->held.cells / (size_t)size : w->held.cells, messages, parts);
   if (status == WEIR_OK) close_ranks(w, all, stride, size, bytes);
   return status;
 }
@@ -343,7 +350,8 @@ static weir_status broadcast_messages(walk *w, weir_comm *group, weir_site place
   const weir_status status = weir_broadcast(group, 0, w->run->buffer[w->held.at],
                                             w->run->room.bytes[w->held.at], &w->bytes);
   return status == WEIR_OK && weir_comm_rank(group) != 0
-             ? check(w, place, 0, w->run->buffer[w->held.at], w->bytes, w->range, messages)
+             ? check(w, place, 0, w->run->buffer[w->held.at], w->bytes, w->range, w->held.cells,
+                     messages, true)
              : status;
 }
 

@@ -12,6 +12,7 @@ enum { N = 24000, LIAR = 1, PATIENCE = 20, AT_ONCE = 16 };
 typedef enum spoil_kind {
   SPOIL_BYTE,  /* exclusive or with `mask`, `at` bytes from the begin of a codec's message */
   SPOIL_COUNT, /* the same, in the eight bytes in front of it */
+  SPOIL_BEGIN, /* `at` is where the elements of a path's message begin, as its front says */
   SPOIL_SHORT, /* the transport's message ends a byte early */
   SPOIL_ANY    /* as SPOIL_BYTE, from the begin of the transport's message */
 } spoil_kind;
@@ -67,6 +68,8 @@ static void change(spoil *s, unsigned char *data, size_t *bytes) {
   s->found = true;
   if (s->kind == SPOIL_BYTE) message[s->at] ^= s->mask;
   if (s->kind == SPOIL_COUNT) message[(ptrdiff_t)s->at - 8] ^= s->mask;
+  if (s->kind == SPOIL_BEGIN)
+    memcpy(message - 24, &(uint64_t){s->at}, 8); /* begin, count, bytes of eight each */
   if (s->kind == SPOIL_SHORT) (*bytes)--;
   if (s->kind == SPOIL_ANY) data[s->at % *bytes] ^= s->mask;
 }
@@ -207,6 +210,19 @@ Test(malformed, the_place_inside_is_named) {
     for (s.at = 0; s.at < 16; s.at += 4) expect_refused(&s, "place 1 of this machine sent ");
     s.kind = SPOIL_SHORT;
     expect_refused(&s, "place 1 of this machine sent ");
+  }
+}
+
+/* Of the half that rank 0 has after the first all-to-all either quarter is due once, for a machine
+ * each.  Twice the second, or a part of both, is as many elements, and would not have room among
+ * those for the second machine. */
+Test(malformed, every_part_is_due_once) {
+  static const char *const plans[] = {"topk:0.6:path=c.a2a.a2a.d.c.ag.ag.d",
+                                      "qsgd:0.25:path=c.a2a.a2a.ag.ag.d"};
+  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+    spoil s = {.plan = plans[p], .machines = "aabb", .inside = true, .kind = SPOIL_BEGIN};
+    for (s.at = N / 4; s.at > 0; s.at -= N / 8)
+      expect_refused(&s, "place 1 of this machine sent a malformed message, of other elements");
   }
 }
 
