@@ -1,7 +1,6 @@
-/* After the group has ended, or ranks have joined it: an engine goes on in the new one.
- * A step may have been completed
- * by some of them and not by others; then all of its contributions had been sent, this rank's too,
- * and those behind only have to draw the consequences. */
+/* After the group has ended, or ranks have joined it: an engine goes on in the new one.  A step may
+ * have been completed by some of them and not by others; then all of its contributions had been
+ * sent, this rank's too, and those behind only have to draw the consequences. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,24 +43,28 @@ static void settle(weir_engine *engine) {
   engine->backend->commit(engine);
 }
 
-/* In pieces, each of which has the whole time-out: no state is too large for it. */
-static weir_status receive(weir_engine *engine, int from, void *data, size_t due) {
+/* In pieces, each of which has the whole time-out: no state is too large for it.  Whoever does not
+ * take it has room for one piece, into which all come. */
+static weir_status receive(weir_engine *engine, int from, void *data, size_t due, bool takes) {
   weir_status status = WEIR_OK;
   for (size_t at = 0; status == WEIR_OK && at < due; at += PIECE) {
     const size_t wanted = due - at < PIECE ? due - at : PIECE;
     size_t bytes = wanted;
-    status = weir_broadcast(engine->config.comm, from, (unsigned char *)data + at, wanted, &bytes);
+    status = weir_broadcast(engine->config.comm, from, (unsigned char *)data + (takes ? at : 0),
+                            wanted, &bytes);
     if (status == WEIR_OK && bytes != wanted)
       status = weir_fail(WEIR_E_PROTOCOL, "rank %d has another state than this rank", from);
   }
   return status;
 }
 
-/* Registered memory, and the columns that powersgd starts from, from a rank that is not behind to
- * all.  Columns that some rank does not have yet are everywhere as they were drawn.  A rank that is
- * behind takes them into `memory` first: what has come in part is of no step. */
-static weir_status share_state(weir_engine *engine, uint64_t columns, int from,
+/* Registered memory, and the columns that powersgd starts from, from a rank that is not behind, to
+ * which `memory` is NULL.  Columns that some rank does not have yet are everywhere as they were
+ * drawn.  A rank that is behind takes all into `memory` first: what has come in part is of no step.
+ * The others, whose states may be of their own, keep those and only pass pieces on. */
+static weir_status share_state(weir_engine *engine, uint64_t columns, int from, bool missed,
                                unsigned char *memory) {
+  const bool takes = missed || memory == NULL;
   static const char name[] = "weir state after a loss";
   const size_t warm = (size_t)columns * engine->warm.columns * sizeof *engine->warm.q;
   weir_comm_step(engine->config.comm, weir_hash(WEIR_HASH_INIT, name, sizeof name),
@@ -70,11 +73,12 @@ static weir_status share_state(weir_engine *engine, uint64_t columns, int from,
   size_t at = 0;
   for (size_t i = 0; status == WEIR_OK && i < engine->state_count; i++) {
     const weir_state *state = &engine->states[i];
-    status = receive(engine, from, memory ? memory + at : state->data, state->bytes);
-    at += state->bytes;
+    status = receive(engine, from, memory ? memory + at : state->data, state->bytes, takes);
+    at += takes ? state->bytes : 0;
   }
   if (status == WEIR_OK && warm > 0)
-    status = receive(engine, from, memory ? (void *)(memory + at) : (void *)engine->warm.q, warm);
+    status =
+        receive(engine, from, memory ? (void *)(memory + at) : (void *)engine->warm.q, warm, takes);
   return status;
 }
 
@@ -101,17 +105,18 @@ static uint64_t fewest_columns(const weir_standing *all, int ranks) {
 static weir_status catch_up(weir_engine *engine, const weir_standing *all, int ranks, int leader,
                             bool missed) {
   const uint64_t columns = fewest_columns(all, ranks);
-  const bool fresh = all[weir_comm_rank(engine->config.comm)].fresh != 0;
+  const int rank = weir_comm_rank(engine->config.comm);
+  const bool fresh = all[rank].fresh != 0;
   unsigned char *memory = NULL;
   weir_status status = fresh ? weir_warm_reserve(engine, (size_t)columns) : WEIR_OK;
   if (status != WEIR_OK) return status;
-  if (missed) {
-    memory = malloc((size_t)all[leader].state_bytes +
-                    (size_t)columns * engine->warm.columns * sizeof *engine->warm.q + 1);
+  if (rank != leader) {
+    const size_t warm = (size_t)columns * engine->warm.columns * sizeof *engine->warm.q;
+    memory = malloc(missed ? (size_t)all[leader].state_bytes + warm + 1 : PIECE);
     if (memory == NULL)
       return weir_fail(WEIR_E_NOMEM, "no memory for the state of rank %d", leader);
   }
-  status = share_state(engine, columns, leader, memory);
+  status = share_state(engine, columns, leader, missed, memory);
   if (status == WEIR_OK && missed) {
     if (!fresh) settle(engine); /* in the old numbers */
     take_state(engine, columns, memory);

@@ -375,9 +375,9 @@ typedef struct weir_survivors {
   size_t struct_size;   /* set it to sizeof(weir_survivors); it stays */
   int rank, world_size; /* this rank's new number, and how many are left */
   uint64_t step;        /* steps that count, the same for all */
-  /* The last of these steps failed here, but others had completed it.  Registered state has been
-   * brought up to date and is the same on all ranks; state behind hooks, and whatever is not
-   * registered, is as this rank left it. */
+  /* The last of these steps failed here, but others had completed it.  Registered state is that of
+   * rank `current` now; state behind hooks, and whatever is not registered, is as this rank left
+   * it.  Ranks that have missed nothing keep theirs, all of it. */
   bool missed;
   int current; /* the new number of a rank that has missed nothing */
   int joined;  /* how many have come in: the highest ranks */
@@ -407,9 +407,10 @@ weir_status weir_shrink(weir_session *session, weir_survivors *left);
  * weir_shrink does, and a second at most for those who wait to answer.  The members keep their
  * numbers, and those who join come behind them.  A trial under way is given up, all residuals stay
  * as they are, averages are over the new group from now on, the network is measured again, and the
- * policy starts again from its first plan.  Registered state goes to those who join; on the members
- * it stays.  now->joined tells how many have come in: none, when those who waited are gone, or a
- * member is lost meanwhile (then fewer ranks are left).  now may be NULL.
+ * policy starts again from its first plan.  Registered state goes to those who join; members keep
+ * theirs, whatever it is, but for one that has missed a step (now->missed).  now->joined tells how
+ * many have come in: none, when those who waited are gone, or a member is lost meanwhile (then
+ * fewer ranks are left).  now may be NULL.
  *
  * WEIR_E_STATE: nobody waits.  Errors that end the group are as for weir_shrink, which is then to
  * be called: a member was lost, or somebody who has just joined. */

@@ -42,6 +42,7 @@ typedef struct course_seat { /* of a process */
   char message[256];
   weir_survivors now; /* as told last */
   bool tried;         /* in the step before */
+  int mine;           /* registered: its number, until it gets another's with all else */
   double took_s;      /* weir_join */
   float w[COURSE_N], g[COURSE_N], before[COURSE_N], after[COURSE_N], average[COURSE_N];
 } course_seat;
@@ -155,6 +156,9 @@ static inline weir_status course_open(weir_session **session, course *c, course_
   if (status == WEIR_OK)
     status =
         weir_register_state(*session, "w", own->w, sizeof own->w - (odd == OTHER_STATE ? 4 : 0));
+  own->mine = (int)(own - c->seat);
+  if (status == WEIR_OK)
+    status = weir_register_state(*session, "mine", &own->mine, sizeof own->mine);
   if (status == WEIR_OK && c->large > 0)
     status = weir_register_state(*session, "large", course_large(c, own->phase == 0), c->large);
   return status;
@@ -250,7 +254,10 @@ static inline weir_status course_grow(course *c, course_seat *own, weir_session 
     (void)atomic_fetch_add(&c->failed, 1); /* as it will have, for all others */
     (void)raise(SIGSTOP);
   }
+  const int mine = own->mine;
   const weir_status status = weir_grow(session, &own->now);
+  if (status == WEIR_OK && !own->now.missed && own->mine != mine)
+    (void)atomic_fetch_add(&c->wrong, 1); /* members keep what they have */
   if (session->options.rank != 0) return status;
   if (status == WEIR_OK && 2 * own->now.joined > own->now.world_size)
     (void)atomic_fetch_add(&c->wrong, 1); /* more than there were */
@@ -317,6 +324,8 @@ static inline weir_status course_work(course *c, course_seat *own) {
     status = weir_join(session, own->odd == IMPATIENT ? 1 : 20, &own->now);
   own->took_s = weir_now_s() - begun_s;
   if (own->odd != NOTHING) (void)atomic_fetch_add(&c->odd, 1);
+  if (status == WEIR_OK && own->phase > 0 && own->mine == own - c->seat)
+    (void)atomic_fetch_add(&c->wrong, 1); /* it has got nothing */
   if (status == WEIR_OK && c->large > 0 && !course_has_large(c))
     (void)atomic_fetch_add(&c->wrong, 1);
   if (status == WEIR_OK) status = course_train(c, own, session, own->now.step);

@@ -31,6 +31,7 @@ typedef struct trainer {
   float given[N]; /* sum over committed steps of this rank's gradients, or velocities */
   float u[N];     /* its velocity, as the engine has it */
   float astray;   /* how far that was from momentum * u + gradient, where it is not zero */
+  int mine;       /* registered where the weights are, and another on each rank */
   size_t uncut;   /* most elements after a step that are in the velocity, not in the residual */
   bool missed;
   weir_survivors left;
@@ -118,6 +119,8 @@ static void *trainer_main(void *argument) {
   if (t->status == WEIR_OK) t->status = weir_register_matrix(t->session, "b", 20, N / 30, NULL);
   if (t->status == WEIR_OK && t->registered)
     t->status = weir_register_state(t->session, "moved", t->moved, sizeof t->moved);
+  if (t->status == WEIR_OK && t->registered)
+    t->status = weir_register_state(t->session, "mine", &t->mine, sizeof t->mine);
   if (t->status == WEIR_OK) t->status = weir_session_start(t->session);
   /* A group that ends while a rank is still joining it is another matter. */
   (void)pthread_barrier_wait(t->started);
@@ -164,6 +167,7 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
                      .ranks = ranks,
                      .strike = strike,
                      .registered = registered,
+                     .mine = r,
                      .momentum = momentum,
                      .device = devices >> r & 1};
     cr_assert_eq(pthread_create(&thread[r], NULL, trainer_main, &t[r]), 0);
@@ -184,6 +188,10 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
                     t[r].left.step == t[1].left.step,
                 "rank %d of %d", t[r].left.rank, t[r].left.world_size);
     missed = missed || t[r].missed;
+    /* Rank 0 is gone: who is `current` had the next number before. */
+    const int mine = registered && t[r].missed ? t[r].left.current + 1 : r;
+    cr_assert_eq(t[r].mine, mine, "%s, transfer %d, rank %d has what is rank %d's", policy,
+                 (int)strike, r, t[r].mine);
     const float *residual = weir_engine_residual(t[r].session->engine);
     for (size_t i = 0; i < N; i++) kept[i] += (double)residual[i] + (double)-t[r].given[i];
   }
