@@ -450,8 +450,7 @@ static void apply_tensors(const weir_session *session, const weir_engine_memory 
 weir_status weir_resume_apply(weir_session *session, bool *alike) {
   const weir_resume_told *told = &session->resume_told;
   const weir_resume *from = session->resume;
-  const bool columns =
-      from != NULL && told->size == (uint64_t)session->options.world_size && from->count == 1;
+  const bool columns = from != NULL && session->resume_columns;
   weir_engine_memory m;
   *alike = false;
   if (told->size == 0) return WEIR_OK;

@@ -131,7 +131,7 @@ struct weir_session {
   weir_resume *resume;          /* NULL: nothing has been loaded */
   weir_resume_told resume_told; /* what the ranks agree on; size 0: nothing */
   uint64_t saved_likeness;      /* of this session, for what it saves (resume.c) */
-  bool resume_columns;          /* all ranks have loaded powersgd\'s columns, which must be alike */
+  bool resume_columns;          /* all ranks have loaded powersgd's columns, which must be alike */
 
   bool started, start_tried;
   bool missed;         /* a step, and the caller has not been told: weir_shrink failed after that */

@@ -57,9 +57,9 @@ typedef struct job {
   bool at_once;        /* decisions fall in the step that they follow from */
   unsigned where;      /* bit r: rank r has a device */
   bool forgets;        /* no error feedback */
-  const blob *load;    /* RANKS_MOST of them; rank r takes r, r + ranks, ...; NULL: none */
-  int loads;
-  blob *save; /* at the end */
+  const blob *load;    /* RANKS_MOST of them; rank r takes r, r + takers, ...; NULL: none */
+  int loads, takers;   /* ranks that load, the lowest; 0: all */
+  blob *save;          /* at the end */
   double rescale;
   weir_status due; /* of the start */
   const char *words;
@@ -133,7 +133,8 @@ static void *work(void *arg) {
   const bool on_device = j->where >> w->rank & 1;
   float g[N];
   float *const on = on_device ? the_device.memory(sizeof g) : g;
-  for (int i = w->rank; j->load != NULL && i < j->loads; i += j->ranks) {
+  const int takers = j->takers > 0 ? j->takers : j->ranks;
+  for (int i = w->rank; j->load != NULL && w->rank < takers && i < j->loads; i += takers) {
     blob mine = j->load[i];
     mine.at = 0;
     const weir_status status = weir_session_load(session, take, &mine);
@@ -400,6 +401,27 @@ Test(session_resume, other_numbers_of_ranks_lose_nothing) {
 }
 
 /* Also where a switch has been decided on, is on its way, or has just come into force. */
+/* Where one rank has loaded two states and another none, nobody goes on with powersgd's columns,
+ * not even the rank that has loaded one: the next average is what it is where one rank has loaded
+ * all three, which has their sum to send. */
+Test(session_resume, columns_are_those_of_all_ranks_or_of_none) {
+  blob blobs[RANKS_MOST] = {0};
+  worker before[RANKS_MOST], after[3][RANKS_MOST];
+  job j = {.policy = "fixed:powersgd:2:dense-ring", .ranks = 3, .to = 5, .save = blobs};
+  run(&j, before);
+  j = (job){.policy = j.policy, .ranks = 3, .from = 5, .to = 6, .load = blobs, .loads = 3};
+  double off[3] = {0}, size = 0;
+  for (j.takers = 3; j.takers > 0; j.takers--) run(&j, after[j.takers - 1]);
+  for (int e = 0; e < N; e++) {
+    size += fabs((double)after[0][0].last[e]);
+    for (int t = 1; t < 3; t++)
+      off[t] += fabs((double)after[t][0].last[e] - (double)after[0][0].last[e]);
+  }
+  cr_assert_lt(off[1], 1e-5 * size);
+  cr_assert_gt(off[2], 1e-3 * size, "with the columns it is another average");
+  drop(blobs);
+}
+
 Test(session_resume, the_plan_in_force_and_what_was_directed_go_on) {
   static const char *const policies[] = {
       "schedule:topk:0.1:ag-ring;step=7:none:1:dense-tree;step=9:star:0.2:art-ring",
