@@ -105,9 +105,9 @@ static weir_status attach(sharing *s, const word *first) {
   (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)first->pid, (int)first->fd);
   s->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (s->fd < 0) return failed("open the memory of this machine's first rank");
+  const int seals = fcntl(s->fd, F_GET_SEALS); /* -1, which has all bits: a file without any */
   const bool fits = fstat(s->fd, &found) == 0 && S_ISREG(found.st_mode) &&
-                    (size_t)found.st_size == s->bytes &&
-                    (fcntl(s->fd, F_GET_SEALS) & SEALS) == SEALS;
+                    (size_t)found.st_size == s->bytes && seals >= 0 && (seals & SEALS) == SEALS;
   const weir_status status = fits ? map(s) : WEIR_OK;
   if (status != WEIR_OK) return status;
   if (fits && memcmp(s->shared.segment, &first->nonce, sizeof first->nonce) == 0) return WEIR_OK;

@@ -124,6 +124,42 @@ Test(mixed, a_machine_that_cannot_share_goes_over_tcp) {
   }
 }
 
+/* What memory_share.c's ranks tell one another, and how large the memory of two is. */
+typedef struct word {
+  uint64_t nonce;
+  int32_t pid, fd;
+  uint32_t made, open;
+} word;
+#define OF_TWO (3 * sizeof(weir_memory_ring) + ((size_t)1 << 20))
+
+/* A file that rank 0 could cut off under the other's hands: it has the size and the number that are
+ * due, and no seals. */
+static weir_status file_body(weir_transport *t, void *user) {
+  static const char name[] = "weir shared memory";
+  static const int machine[] = {0, 0};
+  (void)user;
+  if (t->rank == 0) {
+    FILE *file = tmpfile();
+    word all[2] = {{7, (int32_t)getpid(), file != NULL ? fileno(file) : -1, 1, 1}};
+    weir_tag tag = {.plan = weir_hash(WEIR_HASH_INIT, name, sizeof name)};
+    if (file == NULL || fwrite(&all[0].nonce, 8, 1, file) != 1 || fflush(file) != 0 ||
+        ftruncate(fileno(file), OF_TWO) != 0 || fcntl(fileno(file), F_GET_SEALS) != -1)
+      return weir_fail(WEIR_E_INTERNAL, "there is no file without seals");
+    for (; tag.op < 2; tag.op++) {
+      const weir_status status =
+          weir_transport_tell(t, &tag, all, sizeof *all, weir_now_s() + TIMEOUT_S);
+      if (status != WEIR_OK) return status;
+    }
+    (void)fclose(file);
+    return all[1].open == 0 ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "rank 1 has mapped the file");
+  }
+  const weir_status status = weir_transport_share(t, machine, TIMEOUT_S);
+  if (status != WEIR_OK || strcmp(t->ops->name, "tcp") == 0) return status;
+  return weir_fail(WEIR_E_INTERNAL, "rank 1 goes on over %s", t->ops->name);
+}
+
+Test(mixed, a_file_is_no_memory_to_share) { group_passes(GROUP_TCP, 2, file_body, NULL); }
+
 static weir_status alone_body(weir_transport *t, void *user) {
   (void)user;
   const int apart[] = {2, 1, 0};
