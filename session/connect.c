@@ -143,10 +143,11 @@ weir_status weir_session_find_hosts(weir_session *session) {
 static weir_status meet(weir_session *session) {
   const weir_options *options = &session->options;
   const weir_tcp_options meeting = meeting_of(session);
-  return weir_options_over_mpi(options)
-             ? weir_transport_mpi(&session->transport, options->job_id, options->rank,
-                                  options->world_size, options->timeout_s)
-             : weir_transport_tcp_open(&session->transport, &meeting);
+  if (weir_options_over_mpi(options))
+    return weir_transport_mpi(&session->transport, options->job_id, options->rank,
+                              options->world_size, options->timeout_s);
+  session->options.listener = 0; /* the transport's from now on, whatever comes of it */
+  return weir_transport_tcp_open(&session->transport, &meeting);
 }
 
 weir_status weir_session_connect(weir_session *session) {

@@ -453,6 +453,9 @@ weir_status weir_session_start(weir_session *session) {
   session->saved_likeness = weir_resume_likeness(session);
   weir_status status = weir_session_order(session);
   if (status == WEIR_OK) status = weir_session_connect(session);
+  /* Not handed on: a group of one listens nowhere, nor does one that did not come so far. */
+  if (session->options.listener > 0) (void)close(session->options.listener);
+  session->options.listener = 0;
   if (status == WEIR_OK) status = weir_session_compare(session);
   if (status == WEIR_OK) status = weir_session_find_rooms(session);
   if (status == WEIR_OK && session->memory_limit > 0)

@@ -144,7 +144,10 @@ weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options
   if (status == WEIR_OK && options->most > 0)
     status = weir_transport_check(0, options->most, options->timeout_s);
   if (status == WEIR_OK) status = tcp_create(&self, options->job_id, options->rank, size, streams);
-  if (status != WEIR_OK) return status;
+  if (status != WEIR_OK) {
+    close_fd(options->listener > 0 ? options->listener : -1);
+    return status;
+  }
   self->door = options->listener;
   self->most = options->most;
   self->offer = options->offer;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
+#include "collectives/transport.h"
 #include "session_ranks.h"
 
 #define RANKS 3
@@ -108,6 +109,32 @@ Test(session_binding, ranks_meet_at_a_listener_and_nans_stay) {
     run(j);
     cr_assert_eq(close(j.listener), -1, "the session closes it");
   }
+}
+
+/* Nobody will listen there: it is closed all the same. */
+Test(session_binding, a_listener_is_closed_where_nobody_listens) {
+  static const char *const transports[] = {"tcp", "auto", "mixed"};
+  for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+    const job j = listening("fixed:none:1:dense-ring", transports[i]);
+    weir_options options = session_options(0, 1, j.rendezvous, j.policy);
+    weir_session *session = NULL;
+    options.transport = j.transport;
+    options.listener = j.listener;
+    cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+    cr_assert_eq(weir_register_tensor(session, "a", N, NULL), WEIR_OK, "%s", weir_last_error());
+    cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+    cr_expect_eq(close(j.listener), -1, "%s: a group of one closes it", j.transport);
+    weir_session_free(session);
+  }
+  const job j = listening("", "tcp");
+  weir_tcp_options options = {.rendezvous = j.rendezvous,
+                              .size = 2,
+                              .streams = WEIR_TCP_STREAMS_MAX + 1,
+                              .listener = j.listener,
+                              .timeout_s = 1};
+  weir_transport *transport = NULL;
+  cr_assert_eq(weir_transport_tcp_open(&transport, &options), WEIR_E_INVALID);
+  cr_expect_eq(close(j.listener), -1, "a transport that cannot be closes it");
 }
 
 Test(session_binding, a_descriptor_that_does_not_listen_is_refused) {
