@@ -388,15 +388,14 @@ static int collect(tcp *self, int fd, uint64_t sequence, tcp_reply *reply, int m
     datagram d;
     struct sockaddr_in from;
     int64_t stamp = 0;
-    for (int got; (got = tcp_datagram_take(self, fd, &d, &from, &stamp)) >= 0;) {
-      const uint32_t rank = got == 1 ? le32toh(d.from) : 0;
-      if (got != 1 || le16toh(d.kind) != KIND_REPLY || le64toh(d.sequence) != sequence + rank ||
-          reply[rank].alive)
-        continue;
-      const int32_t waiting = (int32_t)le32toh((uint32_t)d.waiting_on);
-      reply[rank] = (tcp_reply){true, waiting >= 0 && waiting < self->base.size ? waiting : -1};
-      missing--;
-    }
+    const int got = tcp_datagram_take(self, fd, &d, &from, &stamp);
+    const uint32_t rank = got == 1 ? le32toh(d.from) : 0;
+    if (got != 1 || le16toh(d.kind) != KIND_REPLY || le64toh(d.sequence) != sequence + rank ||
+        reply[rank].alive)
+      continue;
+    const int32_t waiting = (int32_t)le32toh((uint32_t)d.waiting_on);
+    reply[rank] = (tcp_reply){true, waiting >= 0 && waiting < self->base.size ? waiting : -1};
+    missing--;
   }
   return missing;
 }

@@ -111,6 +111,58 @@ Test(strangers, who_call_without_end) {
   group_well(&g);
 }
 
+/* --- at the socket that asks who is there --------------------------------------------------- */
+
+/* Finds this process's other datagram socket, and puts what is none in its place: from then on
+ * there is always something to be taken there, and it is never a reply. */
+static void *spoil(void *argument) {
+  const int *own = argument, nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  for (int fd = 0, found = 0; !found; fd = (fd + 1) % 256) {
+    int type = 0;
+    socklen_t length = sizeof type;
+    found = fd != own[0] && fd != own[1] &&
+            getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_DGRAM;
+    if (found) (void)dup2(nothing, fd);
+  }
+  (void)close(nothing);
+  return NULL;
+}
+
+/* Rank 1 is silent, as what it is asked goes to a socket that nobody reads. */
+static weir_status ask_in_vain(weir_transport *t, void *user) {
+  (void)user;
+  if (t->rank != 0) return group_talk_at(t, 1, 30.0);
+  tcp *self = (tcp *)t;
+  pthread_t thread;
+  tcp_reply reply[2] = {{false, 0}};
+  const struct sockaddr_in there = self->peer[1].echo;
+  struct sockaddr_in at = there;
+  socklen_t length = sizeof at;
+  int own[] = {self->udp, socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  at.sin_port = 0;
+  if (bind(own[1], (const struct sockaddr *)&at, sizeof at) != 0 ||
+      getsockname(own[1], (struct sockaddr *)&self->peer[1].echo, &length) != 0 ||
+      pthread_create(&thread, NULL, spoil, own) != 0)
+    abort();
+  const double begin_s = weir_now_s();
+  tcp_ask_all(self, reply, begin_s + 0.5);
+  const double took_s = weir_now_s() - begin_s;
+  (void)pthread_join(thread, NULL);
+  (void)close(own[1]);
+  self->peer[1].echo = there;
+  if (reply[1].alive || took_s < 0.4 || took_s > 5)
+    return weir_fail(WEIR_E_INTERNAL, "asking for 0.5 s took %.3f s", took_s);
+  return group_talk_at(t, 1, 30.0);
+}
+
+Test(strangers, asking_ends_whatever_comes_instead_of_replies) {
+  ENDED group g = group_new(GROUP_TCP, 2, ask_in_vain, NULL);
+  group_run(&g);
+  group_well(&g);
+}
+
+/* --- at the doors of a group that loses a rank ---------------------------------------------- */
+
 /* Hold the door of each rank, with more than it has room for: silent ones, and such that have said
  * half of a hello and hang up. */
 static void besiege(const tcp *self) {
