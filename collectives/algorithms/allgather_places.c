@@ -127,7 +127,7 @@ static weir_status packed(weir_comm *comm, const weir_places *p, uint32_t row,
 
 weir_status weir_allgather_places(weir_comm *comm, const weir_places *places, uint32_t row,
                                   weir_headers *headers) {
-  const bool own = comm->transport->ops->allgather != NULL;
+  const bool own = weir_comm_size(comm) > 1 && comm->transport->ops->allgather != NULL;
   if (!own) make_all(places, weir_comm_rank(comm));
   if (!own && row != WEIR_ALLGATHER_RING) return packed(comm, places, row, headers);
   const weir_status status = weir_comm_begin(comm, headers);
