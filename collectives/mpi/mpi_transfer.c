@@ -129,12 +129,6 @@ static weir_status post_frame(transfer *x, size_t i) {
   return code == MPI_SUCCESS ? WEIR_OK : failed(x, x->recv[i].peer, code, "to receive");
 }
 
-static size_t next_from(const transfer *x, size_t i) {
-  const int peer = x->recv[i].peer;
-  while (++i < x->recvs && x->recv[i].peer != peer) continue;
-  return i;
-}
-
 static weir_status check_frame(transfer *x, size_t i, size_t count) {
   const weir_frame *f = &x->self->stage[i].frame;
   const weir_recv *r = &x->recv[i];
@@ -169,7 +163,7 @@ static weir_status take_frame(transfer *x, size_t i, size_t count) {
     memcpy(r->data, self->stage[i].payload, r->bytes);
   }
   if (code != MPI_SUCCESS) return failed(x, r->peer, code, "to receive");
-  const size_t next = next_from(x, i);
+  const size_t next = weir_recv_after(x->recv, x->recvs, i);
   return next < x->recvs ? post_frame(x, next) : WEIR_OK;
 }
 
