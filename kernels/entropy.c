@@ -27,7 +27,7 @@ static uint8_t *symbols_in(uint8_t *room) { return room + CODES; }
 static uint8_t *travelling_in(uint8_t *room) { return room + CODES + SYMBOLS; }
 
 size_t weir_entropy_room(void) {
-  return CODES + SYMBOLS + SCALES + weir_huffman_bound(SYMBOLS, 8) + sizeof(piece_length);
+  return CODES + SYMBOLS + SCALES + weir_huffman_bound(SYMBOLS) + sizeof(piece_length);
 }
 
 /* False: a message of so many bytes has no such header. */

@@ -331,10 +331,7 @@ static size_t encode_coded(const uint8_t *symbol, size_t n, size_t symbols, cons
   return (size_t)(write_streams(code, symbol, n, out + 1 + taken, out + most) - out);
 }
 
-size_t weir_huffman_bound(size_t n, unsigned bits) {
-  (void)bits;
-  return 1 + n; /* where codes do not pay, a byte a symbol */
-}
+size_t weir_huffman_bound(size_t n) { return 1 + n; /* where codes do not pay, a byte a symbol */ }
 
 size_t weir_huffman_encode(const uint8_t *symbol, size_t n, unsigned bits, uint8_t *out) {
   uint32_t count[SYMBOLS];

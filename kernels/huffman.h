@@ -30,8 +30,8 @@
 #include <stdint.h>
 
 /* Bytes of the longest message of n symbols. */
-size_t weir_huffman_bound(size_t n, unsigned bits);
-/* n symbols below 2^bits (bits 1..8) -> out, which has room for weir_huffman_bound(n, bits) bytes.
+size_t weir_huffman_bound(size_t n);
+/* n symbols below 2^bits (bits 1..8) -> out, which has room for weir_huffman_bound(n) bytes.
  * Returns the message's length. */
 size_t weir_huffman_encode(const uint8_t *symbol, size_t n, unsigned bits, uint8_t *out);
 /* Untrusted bytes.  True where they are a message of exactly n symbols below 2^bits and nothing

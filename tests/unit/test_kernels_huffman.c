@@ -12,7 +12,7 @@ enum { LONGEST = 11, SIZES = 12, GUARD = 16, FILL = 0xa5 };
 /* Message of n symbols in exactly as much memory as it takes, for sanitizers to see; *bytes its
  * length. */
 static uint8_t *encode(const uint8_t *symbol, size_t n, unsigned bits, size_t *bytes) {
-  const size_t bound = weir_huffman_bound(n, bits);
+  const size_t bound = weir_huffman_bound(n);
   uint8_t *const room = malloc(bound + GUARD);
   memset(room, FILL, bound + GUARD);
   *bytes = weir_huffman_encode(symbol, n, bits, room);
