@@ -29,7 +29,7 @@
 #include "collectives/transports/common.h"
 
 #define SHM_MAGIC UINT32_C(0x4d494557) /* "WEIM" */
-#define SHM_VERSION 10
+#define SHM_VERSION 11
 #define SHM_RANKS_MAX 128 /* of one host */
 #define SHM_LINE 64
 #define SHM_NAME_MAX 64
@@ -37,17 +37,6 @@
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
                "atomics between processes need no lock");
-
-typedef struct shm_frame {
-  uint32_t magic;
-  uint32_t from; /* rank */
-  uint64_t plan;
-  uint64_t step;
-  uint32_t op;
-  uint32_t hop;
-  uint64_t length; /* of the payload behind it */
-} shm_frame;
-_Static_assert(sizeof(shm_frame) == 40, "the frame has no padding");
 
 enum { SHM_FREE = 0, SHM_TAKEN, SHM_CLAIMED, SHM_FIXED };       /* shm_member.state */
 enum { SHM_GATHERING = 0, SHM_COMPLETE = 1, SHM_GIVEN_UP = 2 }; /* shm_header.phase */

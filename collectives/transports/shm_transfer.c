@@ -86,12 +86,10 @@ static weir_status push(transfer *x, int rank) {
   while (p->send_at < x->sends) {
     const weir_send *s = &x->send[p->send_at];
     size_t space = 0;
-    const weir_status status = room(x, rank, p->send_headed ? 1 : sizeof(shm_frame), &space);
+    const weir_status status = room(x, rank, p->send_headed ? 1 : sizeof(weir_frame), &space);
     if (status != WEIR_OK || space == 0) return status;
     if (!p->send_headed) {
-      const shm_frame frame = {
-          SHM_MAGIC, (uint32_t)self->base.rank, x->tag->plan, x->tag->step, x->tag->op, s->hop,
-          s->bytes};
+      const weir_frame frame = weir_frame_of(self->base.rank, x->tag, s->hop, s->bytes);
       weir_ring_write(p->out_bytes, self->ring_bytes, p->head, &frame, sizeof frame);
       p->head += sizeof frame;
       space -= sizeof frame;
@@ -117,22 +115,13 @@ static weir_status push(transfer *x, int rank) {
 static weir_status take_frame(transfer *x, int rank) {
   shm_peer *p = &x->self->peer[rank];
   weir_recv *r = &x->recv[p->recv_at];
-  shm_frame frame;
+  weir_frame frame;
   weir_ring_read(p->in_bytes, x->self->ring_bytes, p->tail, &frame, sizeof frame);
   p->tail += sizeof frame;
-  if (frame.magic != SHM_MAGIC || frame.from != (uint32_t)rank) return corrupt(x, rank);
-  weir_tag due = *x->tag;
-  due.hop = r->hop;
-  const weir_tag got = {frame.plan, frame.step, frame.op, frame.hop};
-  const weir_status status = weir_tag_check(rank, &due, &got);
+  const weir_status status = weir_frame_check(&frame, rank, x->tag, r->hop, r->capacity);
   if (status != WEIR_OK) {
     shm_end(x->self, status, rank);
     return status;
-  }
-  if (frame.length > r->capacity) {
-    shm_end(x->self, WEIR_E_PROTOCOL, rank);
-    return weir_fail(WEIR_E_PROTOCOL, "rank %d sent %llu bytes where at most %zu were due", rank,
-                     (unsigned long long)frame.length, r->capacity);
   }
   r->bytes = (size_t)frame.length;
   p->recv_headed = true;
@@ -148,10 +137,10 @@ static weir_status pull(transfer *x, int rank) {
     uint64_t there = atomic_load_explicit(&p->in->head, memory_order_acquire) - p->tail;
     if (there > self->ring_bytes) return corrupt(x, rank);
     if (!p->recv_headed) {
-      if (there < sizeof(shm_frame)) return WEIR_OK;
+      if (there < sizeof(weir_frame)) return WEIR_OK;
       const weir_status status = take_frame(x, rank);
       if (status != WEIR_OK) return status;
-      there -= sizeof(shm_frame);
+      there -= sizeof(weir_frame);
     } else if (there == 0) {
       return WEIR_OK;
     }
@@ -267,6 +256,6 @@ weir_status shm_transfer(weir_transport *t, const weir_tag *tag, const weir_send
   status = complete(&x);
   atomic_store(&self->member[t->rank].waiting_on, -1);
   if (status != WEIR_OK) return status;
-  for (size_t i = 0; i < sends; i++) t->bytes_sent += sizeof(shm_frame) + send[i].bytes;
+  for (size_t i = 0; i < sends; i++) t->bytes_sent += sizeof(weir_frame) + send[i].bytes;
   return WEIR_OK;
 }

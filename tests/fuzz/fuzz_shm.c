@@ -28,28 +28,12 @@ static unsigned char byte_of(int from, size_t message, size_t i) {
   return (unsigned char)(i * 3 + message * 17 + (size_t)from * 71);
 }
 
-/* Both kinds end with the length. */
-typedef union any_frame {
-  shm_frame shm;
-  weir_frame memory;
-} any_frame;
-_Static_assert(sizeof(shm_frame) == sizeof(weir_frame) &&
-                   offsetof(shm_frame, length) == offsetof(weir_frame, length),
-               "one union for both");
-
-static void add_message(unsigned char *stream, size_t *bytes, const any_frame *frame, int from,
+static void add_message(unsigned char *stream, size_t *bytes, const weir_frame *frame, int from,
                         size_t message) {
   memcpy(stream + *bytes, frame, sizeof *frame);
   *bytes += sizeof *frame;
-  for (size_t i = 0; i < frame->shm.length && *bytes < STREAM; i++)
+  for (size_t i = 0; i < frame->length && *bytes < STREAM; i++)
     stream[(*bytes)++] = byte_of(from, message, i);
-}
-
-static any_frame frame_of(int from, size_t message, size_t length) {
-  if (run.mode == MESSAGES_IN_MEMORY)
-    return (any_frame){.memory = weir_frame_of(from, &due, (uint32_t)message, length)};
-  return (any_frame){
-      .shm = {SHM_MAGIC, (uint32_t)from, due.plan, due.step, due.op, (uint32_t)message, length}};
 }
 
 /* What a peer is going to say.  One bit of the program makes a frame odd. */
@@ -58,11 +42,11 @@ static void compose(int rank) {
   for (size_t m = 0; m < MESSAGES; m++) {
     const uint8_t odd = next();
     p->length[m] = ((size_t)next() << 8 | next()) % ROOM;
-    any_frame frame = frame_of(rank, m, p->length[m]);
+    weir_frame frame = weir_frame_of(rank, &due, (uint32_t)m, p->length[m]);
     if (odd >= 248) {
       const size_t at = next() % sizeof frame;
       ((unsigned char *)&frame)[at] ^= (unsigned char)(1 << (odd & 7));
-      run.odd = run.odd || at < offsetof(shm_frame, length);
+      run.odd = run.odd || at < offsetof(weir_frame, length);
       run.spoilt = true;
     }
     if (p->sends_bytes + sizeof frame <= STREAM)
@@ -100,7 +84,7 @@ static void check_mail(const mail *m) {
       for (size_t i = 0; i < p->length[k]; i++)
         demand(m->in[r][k][i] == byte_of(r, k, i), "another byte than was sent");
     }
-    const any_frame frame = frame_of(0, (size_t)r, sent->bytes);
+    const weir_frame frame = weir_frame_of(0, &due, (uint32_t)r, sent->bytes);
     add_message(all, &bytes, &frame, 0, (size_t)r);
     if (run.mode == TRANSFER) take_some(r, STREAM);
     demand(p->taken == bytes && memcmp(all, p->takes, bytes) == 0, "sent something else");

@@ -219,8 +219,8 @@ static weir_status spoil_body(weir_transport *t, void *user) {
     if (what == 0) atomic_store(&p->out->head, UINT64_C(1) << 40);
     if (what == 1) atomic_store(&p->in->tail, UINT64_C(1) << 40);
     if (what == 2) {
-      memset(p->out_bytes, 0xa5, sizeof(shm_frame));
-      atomic_store(&p->out->head, sizeof(shm_frame));
+      memset(p->out_bytes, 0xa5, sizeof(weir_frame));
+      atomic_store(&p->out->head, sizeof(weir_frame));
     }
     shm_ring_bell(self, 1);
     return t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 5.0);
@@ -268,7 +268,7 @@ static weir_status crossing_body(weir_transport *t, void *user) {
   for (size_t k = 0; k < count; k++) {
     const int m = (int)recv[k].hop;
     const unsigned char *in = recv[k].data;
-    sent += message_bytes[m] + sizeof(shm_frame);
+    sent += message_bytes[m] + sizeof(weir_frame);
     if (status == WEIR_OK && recv[k].bytes != message_bytes[m])
       status = weir_fail(WEIR_E_INTERNAL, "message %d has %zu bytes", m, recv[k].bytes);
     for (size_t i = 0; status == WEIR_OK && i < message_bytes[m]; i++)
