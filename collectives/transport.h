@@ -103,9 +103,9 @@ typedef struct weir_transport_ops {
    * when the transport has no trains. */
   weir_status (*train)(weir_transport *t, int peer, size_t *bytes, double timeout_s,
                        double *seconds);
-  /* Socket of the connection to a peer for TCP_INFO, or -1. */
+  /* Socket of the connection to a peer for TCP_INFO, or -1.  NULL when there are none. */
   int (*descriptor)(weir_transport *t, int peer);
-  /* Local address in use, for binding probes; NULL when it has none. */
+  /* Local address in use, for binding probes; NULL when it has none.  NULL when no rank has. */
   const char *(*address)(weir_transport *t, int rank);
   /* Tell all ranks that `culprit` ends the group; best effort, never blocks. */
   void (*abort)(weir_transport *t, int culprit);

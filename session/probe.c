@@ -106,7 +106,8 @@ static uint32_t serve(weir_session *session) {
 /* Payload bytes/s by iperf3; 0 when it did not work out. */
 static double measure(weir_session *session, uint32_t port, size_t bytes) {
   weir_transport *transport = session->transport;
-  const char *address = transport->ops->address(transport, session->next);
+  const char *address =
+      transport->ops->address ? transport->ops->address(transport, session->next) : NULL;
   const double timeout_s = fmin(5, session->options.timeout_s / 3);
   double bandwidth = 0;
   session->budget.spent += (double)bytes;

@@ -9,18 +9,6 @@
 
 #define FAREWELL_S 1.0
 
-static int mpt_descriptor(weir_transport *t, int peer) {
-  (void)t;
-  (void)peer;
-  return -1;
-}
-
-static const char *mpt_address(weir_transport *t, int rank) {
-  (void)t;
-  (void)rank;
-  return NULL;
-}
-
 static void mpt_abort(weir_transport *t, int culprit) {
   mpt *self = (mpt *)t;
   mpt_tell_all(self, MPT_ABORT, WEIR_E_PEER, culprit);
@@ -100,8 +88,6 @@ static const weir_transport_ops mpt_ops = {
     .name = "mpi",
     .transfer = mpt_transfer,
     .echo = NULL,
-    .descriptor = mpt_descriptor,
-    .address = mpt_address,
     .abort = mpt_abort,
     .destroy = mpt_destroy,
     .allreduce = mpt_allreduce,

@@ -453,18 +453,6 @@ static weir_status inproc_shrink(weir_transport *t, double timeout_s, weir_trans
   return weir_transport_inproc(out, name, own, count, timeout_s);
 }
 
-static int inproc_descriptor(weir_transport *t, int peer) {
-  (void)t;
-  (void)peer;
-  return -1;
-}
-
-static const char *inproc_address(weir_transport *t, int rank) {
-  (void)t;
-  (void)rank;
-  return NULL;
-}
-
 static void inproc_abort(weir_transport *t, int culprit) {
   inproc_group *group = ((inproc *)t)->group;
   (void)pthread_mutex_lock(&group->lock);
@@ -485,8 +473,6 @@ static const weir_transport_ops inproc_ops = {
     .name = "inproc",
     .transfer = inproc_transfer,
     .echo = NULL,
-    .descriptor = inproc_descriptor,
-    .address = inproc_address,
     .abort = inproc_abort,
     .destroy = inproc_destroy,
     .shrink = inproc_shrink,

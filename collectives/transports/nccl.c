@@ -15,7 +15,8 @@
 /* What goes over the group below says nothing about NCCL's links. */
 static int nct_descriptor(weir_transport *t, int peer) {
   const nct *self = (const nct *)t;
-  if (peer < 0 || peer >= t->size || self->place[peer] >= 0) return -1;
+  if (!self->control->ops->descriptor || peer < 0 || peer >= t->size || self->place[peer] >= 0)
+    return -1;
   return self->control->ops->descriptor(self->control, peer);
 }
 
@@ -32,7 +33,7 @@ static weir_status nct_train(weir_transport *t, int peer, size_t *bytes, double 
 
 static const char *nct_address(weir_transport *t, int rank) {
   const nct *self = (const nct *)t;
-  return self->control->ops->address(self->control, rank);
+  return self->control->ops->address ? self->control->ops->address(self->control, rank) : NULL;
 }
 
 static void nct_abort(weir_transport *t, int culprit) { nct_end((nct *)t, culprit); }

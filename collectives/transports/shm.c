@@ -57,18 +57,6 @@ bool shm_pause(shm *self, uint32_t seen, double seconds) {
   return shm_sleep(self, seen, seconds);
 }
 
-static int shm_descriptor(weir_transport *t, int peer) {
-  (void)t;
-  (void)peer;
-  return -1;
-}
-
-static const char *shm_address(weir_transport *t, int rank) {
-  (void)t;
-  (void)rank;
-  return NULL;
-}
-
 static void shm_abort(weir_transport *t, int culprit) { shm_end((shm *)t, WEIR_E_PEER, culprit); }
 
 static void shm_destroy(weir_transport *t) {
@@ -91,8 +79,6 @@ static const weir_transport_ops shm_ops = {
     .name = "shm",
     .transfer = shm_transfer,
     .echo = NULL,
-    .descriptor = shm_descriptor,
-    .address = shm_address,
     .abort = shm_abort,
     .destroy = shm_destroy,
     .allreduce = shm_sum,

@@ -38,7 +38,9 @@ static weir_status passing_body(weir_transport *t, void *user) {
   double rtt = 0.0;
   if (top->ops->echo && top->ops->echo(top, (t->rank + 1) % 3, 2.0, &rtt) != WEIR_OK)
     return weir_fail(WEIR_E_INTERNAL, "echo through the wrapper: %s", weir_last_error());
-  if (top->ops->descriptor(top, (t->rank + 1) % 3) != t->ops->descriptor(t, (t->rank + 1) % 3))
+  if ((top->ops->descriptor != NULL) != (kind == GROUP_TCP) ||
+      (kind == GROUP_TCP &&
+       top->ops->descriptor(top, (t->rank + 1) % 3) != t->ops->descriptor(t, (t->rank + 1) % 3)))
     return weir_fail(WEIR_E_INTERNAL, "descriptor");
   status = sums(top, 1); /* nobody leaves while others ask */
   free(top);             /* the group's helper destroys t itself */
