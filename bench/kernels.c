@@ -62,6 +62,16 @@ static void put_wire(kernel_result *r, double cr, double bound, double read) {
   }
 }
 
+/* What has oneDNN's product beside it. */
+static void put_low_rank(kernel_result *r) {
+  for (guint i = 0; i < r->rows->len; i++) {
+    const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
+    if (!g_str_has_prefix(row->name, "low rank")) continue;
+    g_autofree char *name = g_strdup_printf("%s / oneDNN", row->name);
+    put(r, name, row->ratio, 1.0, 0);
+  }
+}
+
 static void compare(kernel_result *r, double cr) {
   const double read = find(r, DATA_NORMAL, "read", 0)->median;
   const double copy = find(r, DATA_NORMAL, "copy", 0)->median;
@@ -87,6 +97,7 @@ static void compare(kernel_result *r, double cr) {
       1.5);
   put_wire(r, 0.01, 3.3, read);
   put_wire(r, 0.1, 2.7, read);
+  put_low_rank(r);
 }
 
 /* --- running -------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx2,bmi,bmi2,f16c,popcnt")))
+#define LOWRANK_REGISTER 8
 #include "kernels/cpu/elias8.h"
 #include "kernels/cpu/fold8.h"
 #include "kernels/cpu/half8.h"

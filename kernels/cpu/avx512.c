@@ -8,6 +8,7 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
+#define LOWRANK_REGISTER 16
 #include "kernels/cpu/elias16.h"
 #include "kernels/cpu/fold8.h"
 #include "kernels/cpu/half16.h"

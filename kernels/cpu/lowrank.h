@@ -6,8 +6,8 @@
  * powers of two apart share the first cache's few places, as those of most layers do, so a tile of
  * Q is worked on in a copy of its own, while that and the part of M are in the first cache, and a
  * few rows of M at a time share what is read of it. */
-#ifndef TARGET
-#error "define TARGET first"
+#if !defined TARGET || !defined LOWRANK_REGISTER
+#error "define TARGET, and LOWRANK_REGISTER, the floats that a register holds, first"
 #endif
 
 /* Sixteen partial sums: element i goes to number i mod 16. */
@@ -169,6 +169,9 @@ TARGET static void lowrank_project_back(const float *m, size_t rows, size_t colu
   }
 }
 
+typedef float lowrank_register __attribute__((vector_size(LOWRANK_REGISTER * sizeof(float))));
+#define LOWRANK_PARTS (LOWRANK_LANES / LOWRANK_REGISTER)
+
 /* `count` rows of out = the tile's columns times P's elements there, or out -= that. */
 TARGET static inline void expand_rows(const float *p, size_t rows, const lowrank_tile *tile,
                                       size_t rank, size_t count, size_t part, float *out,
@@ -177,17 +180,23 @@ TARGET static inline void expand_rows(const float *p, size_t rows, const lowrank
   load_factors(p, rows, rank, count, factor);
   for (size_t v = 0; v < lowrank_vectors(part); v++) {
     const size_t wide = lowrank_count(part, v);
-    lanes16 sum[LOWRANK_AT_ONCE] = {{0}, {0}, {0}, {0}};
+    const lowrank_register *q = (const lowrank_register *)&tile->q[v * rank];
+    lowrank_register sum[LOWRANK_AT_ONCE][LOWRANK_PARTS];
+    memset(sum, 0, sizeof sum);
     for (size_t k = 0; k < rank; k++)
-      for (size_t i = 0; i < count; i++) sum[i] += tile->q[v * rank + k] * factor[k * count + i];
+      for (size_t i = 0; i < count; i++)
+        for (size_t h = 0; h < LOWRANK_PARTS; h++)
+          sum[i][h] += q[k * LOWRANK_PARTS + h] * factor[k * count + i];
     for (size_t i = 0; i < count; i++) {
       float *const at = out + i * columns + v * LOWRANK_LANES;
+      lanes16 row;
+      memcpy(&row, sum[i], sizeof row);
       if (subtract) {
         lanes16 old;
         load_lanes16(&old, at, wide);
-        sum[i] = old - sum[i];
+        row = old - row;
       }
-      store_lanes16(at, &sum[i], wide);
+      store_lanes16(at, &row, wide);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include "kernels/cpu/lanes.h"
 
 #define TARGET
+#define LOWRANK_REGISTER 4
 #include "kernels/cpu/lowrank.h"
 #include "kernels/cpu/quantize.h"
 #define WEIR_SPREAD_PLAIN
