@@ -54,7 +54,7 @@ typedef struct weir_rounds {
   uint64_t timed;            /* steps that all but spent_s of it is of */
   unsigned in_vain;          /* rounds whose first losses differed, the newest in a row */
   double checkpoint_bytes;   /* of memory_limit, from the first round on */
-  bool kept;                 /* there has been one */
+  bool kept;                 /* a round has begun: its checkpoint's memory stays */
   bool said;                 /* that no loss is reported, or that trials cannot be compared */
   weir_method_record record[WEIR_METHODS];
   /* While a method's plan is in force: how the loss fell when it was taken, and since when, and
