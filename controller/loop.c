@@ -113,7 +113,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
                 : loop->rounds.rule == WEIR_RULE_SGD ? WEIR_SETTLED_SGD
                                                      : WEIR_SETTLED;
   in->withheld = loop->rounds.withheld ? 1 : 0;
-  in->memory_limit = weir_rounds_memory(&loop->rounds, loop->memory_limit);
+  in->memory_limit = weir_rounds_memory(&loop->rounds, loop->memory_limit, loop->rounds.kept);
   in->rooms = seen->rooms;
   in->room_bytes = seen->room_bytes;
   in->open = loop->open ? 1 : 0;

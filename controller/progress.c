@@ -130,10 +130,15 @@ static double mean_behind(const double *arm, const double *reference, size_t fro
   return mean;
 }
 
-bool weir_round_comparable(const double *arm, const double *reference, size_t batches) {
+bool weir_round_complete(const double *reference, size_t batches) {
   for (size_t k = 0; k < batches; k++)
     if (!isfinite(reference[k])) return false;
-  return fabs(arm[0] - reference[0]) <= 2e-4 * fabs(reference[0]);
+  return true;
+}
+
+bool weir_round_comparable(const double *arm, const double *reference, size_t batches) {
+  return weir_round_complete(reference, batches) &&
+         fabs(arm[0] - reference[0]) <= 2e-4 * fabs(reference[0]);
 }
 
 /* Trainings that went back to the same state part slowly, unless one of them loses its way.  Of

@@ -122,6 +122,9 @@ typedef struct weir_evidence {
   double sample[WEIR_SAMPLES_MAX]; /* of p; the newest when there are more */
 } weir_evidence;
 
+/* Are all of a reference's losses finite?  One that is not, or that was not reported, says nothing
+ * of the trainer. */
+bool weir_round_complete(const double *reference, size_t batches);
 /* Are these both losses of `batches` from the same state?  Not when the first ones differ by
  * more than 2 parts in 10000, as the trainer did not come back then, or a reference's is not
  * finite. */

@@ -95,8 +95,8 @@ double weir_rounds_shown(const weir_rounds *r, size_t method, uint64_t step) {
              : 0.0;
 }
 
-double weir_rounds_memory(const weir_rounds *r, double limit) {
-  return limit > 0.0 && r->kept ? fmax(1.0, limit - r->checkpoint_bytes) : limit;
+double weir_rounds_memory(const weir_rounds *r, double limit, bool checkpoint) {
+  return limit > 0.0 && checkpoint ? fmax(1.0, limit - r->checkpoint_bytes) : limit;
 }
 
 static double newest_mean(const weir_rounds *r, size_t count) {
@@ -362,9 +362,8 @@ static weir_status try_one(weir_loop *loop, const weir_observation *seen,
   size_t first = WEIR_METHODS;
   double most = 0.0;
   weir_plan plan = {0};
-  weir_decision_input beside = *in; /* a checkpoint */
-  if (in->memory_limit > 0.0 && !r->kept)
-    beside.memory_limit = fmax(1.0, in->memory_limit - r->checkpoint_bytes);
+  weir_decision_input beside = *in;
+  beside.memory_limit = weir_rounds_memory(r, loop->memory_limit, true);
   if (!weir_plan_fits(&beside, &loop->current)) return WEIR_OK;
   for (size_t m = 0; m < WEIR_METHODS; m++) {
     const weir_plan *own = &weir_method_arm(m)->plan; /* any of the method's */
@@ -502,13 +501,10 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   const bool comparable =
       weir_round_comparable(arm, reference, weir_round_batches(form)) &&
       !(weir_plan_rounds(&r->tried) && weir_round_leaps(arm, reference, &r->slope));
-  /* A loss that is missing, or not finite, says nothing of the trainer. */
-  bool complete = true;
-  for (size_t k = 0; k < weir_round_batches(form); k++)
-    complete = complete && isfinite(reference[k]);
   if (comparable) r->in_vain = 0;
   if (!comparable || !weir_round_add(evidence, arm, reference, form, &r->slope)) {
     abandon(r, seen->step);
+    const bool complete = weir_round_complete(reference, weir_round_batches(form));
     if (!comparable && complete && ++r->in_vain == vain_most)
       say(loop,
           "steps from the same checkpoint had other losses: without weir_register_state and "

@@ -75,8 +75,8 @@ typedef struct weir_rounds {
 
 /* What a method has shown, as far as it still counts; 0: it may not be chosen. */
 double weir_rounds_shown(const weir_rounds *rounds, size_t method, uint64_t step);
-/* What a plan may take of so many bytes (0: any), beside a checkpoint once there is one. */
-double weir_rounds_memory(const weir_rounds *rounds, double limit);
+/* What a plan may take of so many bytes (0: any), beside a checkpoint if there is one. */
+double weir_rounds_memory(const weir_rounds *rounds, double limit, bool checkpoint);
 
 /* Steps that a trainer must be able to take back for a round. */
 uint64_t weir_round_room(const weir_round_form *form);
