@@ -4,6 +4,10 @@
 #
 #   bench/ddp.sh OUT [MODEL...]                          default: mlp cnn gpt
 #   bench/ddp.sh OUT --cell MODEL:MBIT_S:MS:SEED...      these cells alone, such as mlp:30:1:2
+#   bench/ddp.sh OUT --cell MODEL:C1:SEED...             over schedule C1, as below
+#
+# C1 has the four phases of scenarios/c1.ini, whose bandwidth is a twentieth of the paper's; each lasts
+# 20 s here, and after the last one the first is back, so that no method trains in one of them alone.
 #
 # OUT/cells gets one JSON file a cell and method (one that is there is not run again), OUT/table.md the tables,
 # OUT/ratios.json what policy weir took beside the best of PyTorch's hooks and the best fixed plan.
@@ -17,7 +21,7 @@ weir=${WEIR:-$here/../build-release/cli/weir}
 python=${PYTHON:-python3}
 limit=${LIMIT_S:-900}
 usage() {
-  sed -n '2,15s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,18s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [[ $# -ge 1 && $1 != -* ]] || usage
@@ -45,11 +49,30 @@ else
 fi
 [[ ${#cells[@]} -gt 0 ]] || usage
 for cell in "${cells[@]}"; do
-  [[ $cell =~ ^(mlp|cnn|gpt|lstm|vit):[0-9.]+:[0-9.]+:[0-9]+$ ]] || {
-    echo "ddp: cell '$cell'; expected MODEL:MBIT_S:MS:SEED, with model mlp, cnn, gpt, lstm or vit, such as mlp:30:1:2" >&2
+  [[ $cell =~ ^(mlp|cnn|gpt|lstm|vit):(C1|[0-9.]+:[0-9.]+):[0-9]+$ ]] || {
+    echo "ddp: cell '$cell'; expected MODEL:MBIT_S:MS:SEED or MODEL:C1:SEED, with model mlp, cnn, gpt, lstm or vit," \
+      "such as mlp:30:1:2" >&2
     exit 2
   }
 done
+# phase NAME SECONDS MS MBIT_S, of a scenario.
+phase() {
+  printf '[phase %s]\nseconds = %s\nlatency_ms = %s\nbandwidth_gbps = %s\n' "$1" "$2" "$3" \
+    "$(awk -v r="$4" 'BEGIN { print r / 1000 }')"
+}
+# network NET: the scenario's phases, of MBIT_S:MS or C1.
+network() {
+  if [[ $1 != C1 ]]; then
+    phase all 1 "${1#*:}" "${1%:*}"
+    return
+  fi
+  for ((round = 1; round <= limit / 80 + 4; round++)); do
+    phase "fast-$round" 20 1 1250
+    phase "narrow-$round" 20 1 50
+    phase "far-and-narrow-$round" 20 50 50
+    phase "far-$round" 20 50 1250
+  done
+}
 "$python" -c 'import torch' || {
   echo "ddp: $python has no torch; PYTHON names one that has" >&2
   exit 2
@@ -63,23 +86,26 @@ number=0
 began=$SECONDS
 ran=0
 for cell in "${cells[@]}"; do
-  IFS=: read -r model rate delay seed <<<"$cell"
+  model=${cell%%:*} seed=${cell##*:} net=${cell#*:}
+  net=${net%:*}
   for method in "${methods[@]}"; do
     number=$((number + 1))
-    name=$model-${rate}mbit-${delay}ms-${method//:/_}-$seed
+    name=$model-$([[ $net == C1 ]] && echo C1 || echo "${net%:*}mbit-${net#*:}ms")-${method//:/_}-$seed
     file=$out/cells/$name.json
     [[ -e $file ]] && { [[ -z ${WHOLE:-} ]] || grep -q '"whole": true' "$file"; } && continue
     eta=$((ran ? (SECONDS - began) * (total - number + 1) / ran : 0))
     echo "cell $number of $total: $name (ETA $((eta / 60)) min)" >&2
-    printf '[scenario]\nname = %s\nworkers = 4\n[phase all]\nseconds = 1\nlatency_ms = %s\nbandwidth_gbps = %s\n' \
-      "$name" "$delay" "$(awk -v r="$rate" 'BEGIN { print r / 1000 }')" >"$scratch/cell.ini"
+    {
+      printf '[scenario]\nname = %s\nworkers = 4\n' "$name"
+      network "$net"
+    } >"$scratch/cell.ini"
     rm -rf "$scratch/out"
     # Rank 0 writes into WEIR_OUT, which it may do over either network.
     # shellcheck disable=SC2016
     if "$weir" emulate "$scratch/cell.ini" --out "$scratch/out" --quiet --grace-s 60 --timeout-s $((limit + 300)) -- \
       sh -c 'exec "$@" --result "$WEIR_OUT/result.json"' sh "$python" "$here/ddp_train.py" --model "$model" \
       --method "$method" --seed "$seed" --limit "$limit" ${WHOLE:+--whole} 2>"$scratch/errors" &&
-      "$python" "$here/ddp_table.py" --cell "$scratch/out" "$rate" "$delay" >"$scratch/cell.json"; then
+      "$python" "$here/ddp_table.py" --cell "$scratch/out" "$net" >"$scratch/cell.json"; then
       cp "$scratch/cell.json" "$file.new"
       mv "$file.new" "$file"
     else

@@ -1,7 +1,7 @@
 """The cells of bench/ddp.sh as a table.
 
-ddp_table.py OUT                       the tables, of OUT/cells; also makes OUT/ratios.json
-ddp_table.py --cell FOLDER RATE DELAY  one cell, from what `weir emulate` left
+ddp_table.py OUT                    the tables, of OUT/cells; also makes OUT/ratios.json
+ddp_table.py --cell FOLDER NETWORK  one cell, from what `weir emulate` left; NETWORK is MBIT_S:MS or C1
 """
 
 import json
@@ -10,17 +10,28 @@ import statistics
 import sys
 
 
-def cell(folder, rate, delay):
+def cell(folder, links):
     folder = pathlib.Path(folder)
     result = json.loads((folder / "result.json").read_text())
     told = json.loads((folder / "emulate.json").read_text())
+    if ":" in links:
+        result |= dict(zip(("mbit_s", "delay_ms"), map(float, links.split(":")), strict=True))
+    else:
+        result["schedule"] = links
     result |= {
-        "mbit_s": float(rate),
-        "delay_ms": float(delay),
         "network": told["network"],
         "sent_mb": [round(w["sent_bytes"] / 1e6, 3) for w in told["workers"]],
     }
     print(json.dumps(result, indent=1))
+
+
+def place(c):
+    """Where a training ran: what its link did, and what made it do so."""
+    return c.get("schedule", ""), c.get("mbit_s", 0.0), c.get("delay_ms", 0.0), c["network"]
+
+
+def links(c):
+    return c.get("schedule") or f"{c['mbit_s']:g} Mbit/s, {c['delay_ms']:g} ms"
 
 
 def own(method):
@@ -103,18 +114,24 @@ def main(folder):
     ]
     places = {}
     for c in cells:
-        places.setdefault((c["model"], c["mbit_s"], c["delay_ms"], c["network"]), []).append(c)
+        places.setdefault((c["model"], *place(c)), []).append(c)
     every = []
-    for (model, rate, delay, network), these in sorted(places.items()):
-        target = these[0]["target"]
+    for _, these in sorted(places.items()):
+        first = these[0]
         print(
-            f"## {model}, {rate:g} Mbit/s, {delay:g} ms ({network}), target {target:g}, torch {these[0]['torch']}\n"
+            f"## {first['model']}, {links(first)} ({first['network']}), target {first['target']:g}, "
+            f"torch {first['torch']}\n"
         )
         table = rows(these)
         show(table)
         print()
         every.append(
-            {"model": model, "mbit_s": rate, "delay_ms": delay, "network": network} | ratios(table)
+            {
+                k: first[k]
+                for k in ("model", "schedule", "mbit_s", "delay_ms", "network")
+                if k in first
+            }
+            | ratios(table)
         )
     print("## Policy `weir` beside the others\n")
     print(
@@ -123,8 +140,8 @@ def main(folder):
     print("|---|---|---|---|---|")
     for c in every:
         print(
-            f"| {c['model']}, {c['mbit_s']:g} Mbit/s, {c['delay_ms']:g} ms | {c['seeds']} "
-            f"| {shown(c['of_best_hook'], 0.6 if c['mbit_s'] == 30 else 1, '.2f')} `{c['best_hook'] or ''}` "
+            f"| {c['model']}, {links(c)} | {c['seeds']} "
+            f"| {shown(c['of_best_hook'], 0.6 if c.get('mbit_s') == 30 else 1, '.2f')} `{c['best_hook'] or ''}` "
             f"| {shown(c['of_best_fixed'], 1.05, '.2f')} `{c['best_fixed'] or ''}` | {shown(c['last_off'], 0.01, '+.2%')} |"
         )
     path = pathlib.Path(folder, "ratios.json")
@@ -133,7 +150,7 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 5 and sys.argv[1] == "--cell":
+    if len(sys.argv) == 4 and sys.argv[1] == "--cell":
         cell(*sys.argv[2:])
     elif len(sys.argv) == 2:
         main(sys.argv[1])
