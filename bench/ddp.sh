@@ -7,7 +7,7 @@
 #   bench/ddp.sh OUT --cell MODEL:C1:SEED...             over schedule C1, as below
 #
 # C1 has the four phases of scenarios/c1.ini, whose bandwidth is a twentieth of the paper's; each lasts
-# 20 s here, and after the last one the first is back, so that no method trains in one of them alone.
+# 20 s here from the first exchange on, and after the last one the first is back.
 #
 # OUT/cells gets one JSON file a cell and method (one that is there is not run again), OUT/table.md the tables,
 # OUT/ratios.json what policy weir took beside the best of PyTorch's hooks and the best fixed plan.
@@ -102,7 +102,8 @@ for cell in "${cells[@]}"; do
     rm -rf "$scratch/out"
     # Rank 0 writes into WEIR_OUT, which it may do over either network.
     # shellcheck disable=SC2016
-    if "$weir" emulate "$scratch/cell.ini" --out "$scratch/out" --quiet --grace-s 60 --timeout-s $((limit + 300)) -- \
+    if "$weir" emulate "$scratch/cell.ini" --out "$scratch/out" --quiet --grace-s 60 --await-traffic \
+      --timeout-s $((limit + 900)) -- \
       sh -c 'exec "$@" --result "$WEIR_OUT/result.json"' sh "$python" "$here/ddp_train.py" --model "$model" \
       --method "$method" --seed "$seed" --limit "$limit" ${WHOLE:+--whole} 2>"$scratch/errors" &&
       "$python" "$here/ddp_table.py" --cell "$scratch/out" "$net" >"$scratch/cell.json"; then

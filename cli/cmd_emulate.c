@@ -45,7 +45,7 @@ static const char description[] =
 
 typedef struct emulate_arguments {
   char *out, *network, *launcher, *workers, *epoch, *grace, *timeout, *memory;
-  gboolean json, quiet, inside_uml, relay;
+  gboolean await_traffic, json, quiet, inside_uml, relay;
   char **rest;
 } emulate_arguments;
 
@@ -106,6 +106,7 @@ static int check_and_emulate(const emulate_arguments *a) {
   weir_emulate_options options = {.out = a->out,
                                   .network = a->network,
                                   .launcher = a->launcher,
+                                  .await_traffic = a->await_traffic,
                                   .quiet = a->quiet || a->json,
                                   .inside_uml = a->inside_uml,
                                   .relay = a->relay};
@@ -135,6 +136,8 @@ int weir_cmd_emulate(int argc, char **argv) {
       cli_option_workers(&a.workers),
       {"epoch-s", 'e', 0, G_OPTION_ARG_STRING, &a.epoch,
        "how long an epoch of the scenario's phases counts; default: 1", "S"},
+      {"await-traffic", 'a', 0, G_OPTION_ARG_NONE, &a.await_traffic,
+       "let the schedule begin once a worker has sent a megabyte, not as COMMAND starts", NULL},
       {"grace-s", 'g', 0, G_OPTION_ARG_STRING, &a.grace,
        "how long the other ranks may go on once one has failed; default: 30", "S"},
       {"timeout-s", 't', 0, G_OPTION_ARG_STRING, &a.timeout, "end it all after that long", "S"},

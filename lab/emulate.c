@@ -133,6 +133,8 @@ static void say_schedule(weir_emulate *e) {
     g_string_append_printf(text, " %s from %g s,", s->phases[i].name,
                            weir_emulate_phase_begin(e, i));
   g_string_append_printf(text, " which lasts until the command ends");
+  if (e->options.await_traffic)
+    g_string_append_printf(text, "; from when a worker has sent a megabyte");
   if (!weir_scenario_is_timed(s))
     g_string_append_printf(text, " (an epoch counts as %g s)", e->options.epoch_s);
   weir_progress_say(&e->progress, text->str);

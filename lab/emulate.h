@@ -18,6 +18,7 @@ typedef struct weir_emulate_options {
   double grace_s;       /* how long the other ranks may go on once one has failed */
   double timeout_s;     /* of the whole; 0: none */
   uint32_t memory_mib;  /* of User-Mode Linux; 0: by the number of workers */
+  bool await_traffic;   /* the schedule begins once a worker has sent a megabyte */
   bool quiet;           /* what ranks print goes to the logs alone */
   bool inside_uml;      /* runs inside User-Mode Linux, as in runner.h */
   bool relay;           /* likewise */

@@ -67,11 +67,13 @@ typedef struct weir_emulation {
   GArray *sample_s; /* double: when counters were read */
   GArray *counters; /* weir_shaper_counters: of all workers, a sample after the other */
   double begin;
-  double next_change; /* seconds after the begin; INFINITY: none */
+  double schedule_begin_s; /* seconds after the begin; INFINITY: it waits for traffic */
+  double next_change;      /* seconds after the begin; INFINITY: none */
   bool interrupted, timed_out;
 } weir_emulation;
 
-/* Seconds after the begin at which a phase begins; of the one behind the last, when it ends. */
+/* Seconds after the schedule's begin at which a phase begins; of the one behind the last, when it
+ * ends. */
 double weir_emulate_phase_begin(const weir_emulate *emulate, size_t phase);
 /* Put what is due at this time into force, and note when the next change is. */
 weir_status weir_emulate_set(weir_emulation *run, double time_s);

@@ -93,17 +93,20 @@ weir_status weir_emulate_set(weir_emulation *run, double time_s) {
   const weir_emulate *e = run->emulate;
   const weir_scenario *s = &e->scenario;
   const weir_schedule schedule = {s, &e->trace};
+  const double begin = run->schedule_begin_s; /* until then it is as at its begin */
+  const double into = fmax(time_s - begin, 0);
   weir_shape shape;
   if (!s->phase_count) {
-    run->next_change = (floor(time_s / s->trace.interval_s + 1e-9) + 1) * s->trace.interval_s;
-    weir_schedule_shape(&schedule, 0, time_s + 1e-9, &shape);
+    run->next_change = begin + (floor(into / s->trace.interval_s + 1e-9) + 1) * s->trace.interval_s;
+    weir_schedule_shape(&schedule, 0, into + 1e-9, &shape);
     return put_in_force(run, time_s, "", &shape);
   }
-  while (run->phase + 1 < s->phase_count && weir_emulate_phase_begin(e, run->phase + 1) <= time_s)
+  while (run->phase + 1 < s->phase_count && weir_emulate_phase_begin(e, run->phase + 1) <= into)
     run->phase++;
   const weir_phase *phase = &s->phases[run->phase];
-  run->next_change =
-      run->phase + 1 < s->phase_count ? weir_emulate_phase_begin(e, run->phase + 1) : INFINITY;
+  run->next_change = run->phase + 1 < s->phase_count
+                         ? begin + weir_emulate_phase_begin(e, run->phase + 1)
+                         : INFINITY;
   weir_scenario_shape(s, phase, &shape);
   return put_in_force(run, time_s, phase->name, &shape);
 }
@@ -137,10 +140,28 @@ static void show(weir_emulation *run, double time_s) {
   if (workers > SHOWN) g_string_append(line, " ...");
   g_string_append_printf(line, "  %u of %u run", running, run->processes);
   const double left =
-      e->scenario.phase_count ? weir_emulate_phase_begin(e, e->scenario.phase_count) - time_s : 0;
-  if (left > 0)
+      e->scenario.phase_count
+          ? run->schedule_begin_s + weir_emulate_phase_begin(e, e->scenario.phase_count) - time_s
+          : 0;
+  if (!isfinite(run->schedule_begin_s))
+    g_string_append(line, "  schedule waits for traffic");
+  else if (left > 0)
     g_string_append_printf(line, "  schedule ETA %d:%02d", (int)(left / 60), (int)fmod(left, 60));
   weir_progress_show(&e->progress, line->str);
+}
+
+/* Ranks that only meet send some kilobytes: what sends a megabyte has begun with its work. */
+static void begin_schedule(weir_emulation *run, double time_s) {
+  static const uint64_t begun = 1000000;
+  const guint last = run->sample_s->len - 1;
+  for (uint32_t r = 0; r < run->emulate->scenario.workers; r++) {
+    if (counters(run, last, r)->sent_bytes - counters(run, 0, r)->sent_bytes < begun) continue;
+    run->schedule_begin_s = run->next_change = time_s;
+    if (run->emulate->options.relay) return;
+    g_autofree char *line = g_strdup_printf("%.1f s: the schedule begins", time_s);
+    weir_progress_say(&run->emulate->progress, line);
+    return;
+  }
 }
 
 weir_status weir_emulate_sample(weir_emulation *run, double time_s) {
@@ -151,6 +172,7 @@ weir_status weir_emulate_sample(weir_emulation *run, double time_s) {
     g_array_append_val(run->counters, read);
   }
   g_array_append_val(run->sample_s, time_s);
+  if (!isfinite(run->schedule_begin_s)) begin_schedule(run, time_s);
   if (run->sample_s->len > 1) show(run, time_s);
   return WEIR_OK;
 }

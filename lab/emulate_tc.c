@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -229,6 +230,7 @@ static weir_status start(weir_emulation *run, uint32_t rank) {
 
 static weir_status run_all(weir_emulation *run) {
   run->begin = weir_now_s();
+  run->schedule_begin_s = run->emulate->options.await_traffic ? INFINITY : 0;
   weir_status status = weir_emulate_set(run, 0);
   if (!status) status = weir_emulate_sample(run, 0);
   for (uint32_t p = 0; !status && p < run->processes; p++) status = start(run, p);

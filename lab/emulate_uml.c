@@ -88,6 +88,7 @@ static char **inner(const weir_emulate *e, const char *self) {
   if (e->out) add(argv, "--out", "/run/out");
   if (o->launcher) add(argv, "--launcher", o->launcher);
   if (o->quiet) add(argv, "--quiet", NULL);
+  if (o->await_traffic) add(argv, "--await-traffic", NULL);
   if (e->progress.style != WEIR_PROGRESS_PLAIN) add(argv, "--relay", NULL);
   add_number(argv, "--workers", e->scenario.workers);
   add_number(argv, "--epoch-s", o->epoch_s);

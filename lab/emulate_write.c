@@ -108,6 +108,7 @@ static void add_head(weir_doc *doc, const weir_emulation *run, int exit_code) {
   }
   weir_doc_end_list(doc);
   weir_doc_number(doc, "elapsed_s", end_s(run));
+  weir_doc_number(doc, "schedule_begin_s", run->schedule_begin_s);
   weir_doc_text(doc, "outcome",
                 run->interrupted ? "interrupted"
                 : run->timed_out ? "timed out"

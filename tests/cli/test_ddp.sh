@@ -25,6 +25,7 @@ for ((i = 0; i < $#; i++)); do
   esac
 done
 echo "$model $method $seed" >>"$RAN"
+cp "$2" "$RAN.scenario" # emulate SCENARIO
 declare -A seconds=([fp32]=100 [powersgd:4:2]=20 [weir]=15 [weir:fixed:a]=12) last=([fp32]=0.9 [powersgd:4:2]=0.8 [weir]=0.8928 [weir:fixed:a]=0.9)
 [[ -n ${seconds[$method]:-} ]] || exit 1
 mkdir -p "$out"
@@ -74,7 +75,15 @@ RATES="100 1000" SEEDS=1 METHODS="weir bad" run gpt cnn
 RATES="100 1000" SEEDS=1 METHODS="weir bad" run gpt cnn
 [[ $(wc -l <"$RAN") == 4 ]] || fail "what failed is tried again"
 
-for bad in "--cell" "--cell mlp:30:1" "--cell mpl:30:1:1" "rnn"; do
+# Schedule C1: the scenario's first four phases, whose rates are a twentieth of 25, 1, 1 and 25 Gbit/s.
+METHODS="powersgd:4:2 weir" run --cell mlp:C1:2
+# shellcheck disable=SC2016
+grep -qF '| mlp, C1 | 1 | 0.77 `powersgd:4:2` |' "$folder/out/table.md" || fail "C1's ratios"
+grep -qF '"schedule": "C1"' "$folder/out/cells/mlp-C1-weir-2.json" || fail "C1's cell"
+[[ $(awk -F ' = ' '/^(seconds|latency_ms|bandwidth_gbps)/ { printf "%s ", $2 }' "$RAN.scenario" | cut -d' ' -f1-12) == \
+  "20 1 1.25 20 1 0.05 20 50 0.05 20 50 1.25" ]] || fail "C1's phases: $(head -n 20 "$RAN.scenario")"
+
+for bad in "--cell" "--cell mlp:30:1" "--cell mlp:C2:1" "--cell mpl:30:1:1" "rnn"; do
   code=0
   # shellcheck disable=SC2086
   run $bad || code=$?

@@ -152,6 +152,40 @@ else
   echo "not tested: iperf3 is not installed"
 fi
 
+# --await-traffic: a program that takes a second and a half to load, and then sends for four, meets the whole
+# of the first phase; one that sends nothing never leaves it.
+sed 's/seconds = 4/seconds = 2/' flat.ini >short.ini
+cat >late.py <<'PROGRAM'
+import os, socket, time
+port = 5000
+if os.environ["RANK"] == "0":
+    time.sleep(1.5)
+    end = time.monotonic() + 4
+    with socket.create_connection(("w1", port)) as link:
+        while time.monotonic() < end:
+            link.sendall(bytes(65536))
+else:
+    with socket.create_server(("", port)) as server, server.accept()[0] as link:
+        while link.recv(65536):
+            pass
+PROGRAM
+emulate short.ini --workers 2 --await-traffic --timeout-s 60 --out out -- /usr/bin/python3 "$work/late.py" >said ||
+  fail "a program that loads: $(cat errors said)"
+grep -q "s: the schedule begins" errors || fail "the schedule's begin is not told: $(cat errors)"
+/usr/bin/python3 - <<'CHECK' || fail "--await-traffic"
+import json
+told = json.load(open("out/emulate.json"))
+begin, slow = told["schedule_begin_s"], told["settings"][1]
+assert 1.5 <= begin < 5, begin
+assert slow["phase"] == "slow" and 2 <= slow["begin_s"] - begin < 3.5, (begin, slow)
+CHECK
+emulate short.ini --workers 1 --await-traffic --out out -- sleep 3 || fail "one that is silent: $(cat errors)"
+/usr/bin/python3 - <<'CHECK' || fail "--await-traffic without any"
+import json
+told = json.load(open("out/emulate.json"))
+assert told["schedule_begin_s"] is None and [s["phase"] for s in told["settings"]] == ["fast"], told
+CHECK
+
 # A trace: its rates, in turn.
 cat >trace.ini <<'INI'
 [scenario]
