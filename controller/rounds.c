@@ -539,9 +539,12 @@ static double promised_fall(const weir_rounds *r, double from, double to) {
   return fabs(r->anchor_loss) * (1.0 - pow(from / to, power));
 }
 
-/* What was shown before is in force again, without a round: what it holds back builds up anew. */
+/* What was shown before is in force again, without a round: what it holds back builds up anew.
+ * Under SGD that is no more than a round lets pass. */
 static void come_back(weir_rounds *r, size_t method, uint64_t step) {
-  const double share = fmin(weir_method_arm(method)->debt, most_debt_ever);
+  const weir_arm *arm = weir_method_arm(method);
+  const weir_round_form *form = weir_round_form_of(&arm->plan, r->rule);
+  const double share = fmin(arm->debt, form->by_debt ? 1.0 - form->hold : most_debt_ever);
   follow_from(r, step, share * fabs(newest_mean(r, follow_steps(r))));
 }
 
