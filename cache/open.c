@@ -87,6 +87,7 @@ static bool make_serving(weir_cache *c) {
 static weir_status allocate(weir_cache *c) {
   const weir_cache_options *o = &c->options;
   const uint32_t threads = o->readers + 1;
+  const size_t links = threads * (size_t)c->size;
   c->memory_bytes = memory_least(c);
   if (o->memory_limit > 0 && o->memory_limit < c->memory_bytes)
     return weir_fail(WEIR_E_INVALID,
@@ -95,14 +96,15 @@ static weir_status allocate(weir_cache *c) {
                      o->memory_limit, o->ahead, c->memory_bytes);
   c->held = calloc(o->samples, sizeof *c->held);
   c->scratch = calloc(threads, sizeof *c->scratch);
-  c->link = malloc(threads * (size_t)c->size * sizeof *c->link);
+  c->link = malloc(links * sizeof *c->link);
+  /* At once: where the rest is refused, all of them but -1 are closed. */
+  for (size_t i = 0; i < links && c->link != NULL; i++) c->link[i] = -1;
   c->ahead.order = malloc(o->samples * sizeof *c->ahead.order);
   c->ahead.slot = calloc(o->ahead, sizeof *c->ahead.slot);
   c->ahead.data = malloc(o->ahead * o->sample_bytes);
   c->ahead.thread = calloc(o->readers, sizeof *c->ahead.thread);
   bool good = c->held && c->scratch && c->link && c->ahead.order && c->ahead.slot &&
               c->ahead.data && c->ahead.thread;
-  for (size_t i = 0; i < threads * (size_t)c->size && good; i++) c->link[i] = -1;
   for (uint32_t i = 0; i < threads && good; i++) good = make_scratch(c, &c->scratch[i], i == 0);
   if (good && c->size > 1) good = make_serving(c);
   return good ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory for a cache of samples");

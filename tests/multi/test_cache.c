@@ -1,6 +1,8 @@
 /* A cache of samples among ranks: each epoch is divided, each sample is read once by anybody, and
  * whatever goes wrong costs time and no sample. */
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "cache_ranks.h"
@@ -454,3 +456,22 @@ Test(cache, options_out_of_range_are_refused) {
   cr_assert_null(c);
   weir_cache_close(NULL);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which end the process */
+/* What is not there closes no descriptor of the process: 0 to 2 are the trainer's own. */
+Test(cache, want_of_memory_is_an_error_and_nothing_else) {
+  struct rlimit limit;
+  board *b = new_board();
+  weir_cache *c = NULL;
+  weir_cache_options o = cache_over(b);
+  o.ahead = 65536;
+  o.sample_bytes = (size_t)1 << 30; /* 64 TiB */
+  cr_assert_eq(getrlimit(RLIMIT_AS, &limit), 0);
+  limit.rlim_cur = (rlim_t)1 << 36; /* also where the kernel promises all that is asked for */
+  cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
+  for (int fd = 0; fd < 3; fd++) cr_assert_geq(fcntl(fd, F_GETFD), 0, "descriptor %d", fd);
+  for (int tries = 0; tries < 3; tries++) cr_assert_eq(weir_cache_open(&c, NULL, &o), WEIR_E_NOMEM);
+  for (int fd = 0; fd < 3; fd++) cr_assert_geq(fcntl(fd, F_GETFD), 0, "descriptor %d", fd);
+  cr_assert_null(c);
+}
+#endif
