@@ -187,7 +187,7 @@ static void feed_shared(weir_netmon *monitor, const weir_sample *s) {
   if (slowed_by_loss(monitor, s)) return;
   const double known = weir_channel_value(&monitor->rate) / monitor->overhead;
   const double together = s->bytes / s->value, off = fmax(shared_off, stall_s / s->value);
-  const bool stands = s->alone <= known && together >= (1 - off) * known;
+  const bool stands = known > 0 && s->alone <= known && together >= (1 - off) * known;
   feed_rate(monitor, stands ? known : together, fmax(error, off), fmax(error, off));
 }
 

@@ -176,6 +176,18 @@ static stream sharing(double rate) {
   return s;
 }
 
+/* Also such as are too short to say what one of them had by itself. */
+Test(netmon_estimator, messages_that_share_a_link_tell_a_rate_where_none_is_known) {
+  stream s = start(seed, 0.001, 300 * MBIT);
+  const double payload = s.rate / OVERHEAD;
+  for (int i = 0; i < 8; i++) {
+    s.now += 0.05;
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_SHARED, .value = 0.004, .bytes = 0.004 * payload});
+  }
+  cr_assert(near(now(&s).bandwidth, 300 * MBIT, 1e-6), "%g", now(&s).bandwidth / MBIT);
+  weir_netmon_free(s.monitor);
+}
+
 Test(netmon_estimator, messages_that_share_a_link_leave_its_rate_alone) {
   stream s = sharing(30 * MBIT);
   for (int i = 0; i < 200; i++) {
