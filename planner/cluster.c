@@ -1,6 +1,7 @@
 /* Costs of options on a cluster (see cluster.h). */
 #include "planner/cluster.h"
 
+#include <limits.h>
 #include <math.h>
 
 #include "base/base.h"
@@ -17,6 +18,9 @@ weir_status weir_cluster_check(const weir_cluster *c) {
       c->per_machine > MOST_MACHINES)
     return weir_fail(WEIR_E_INVALID, "%zu machines of %zu: expected 1 to %d of 1 to %d workers",
                      c->machines, c->per_machine, MOST_MACHINES, MOST_MACHINES);
+  if (c->machines > INT_MAX / c->per_machine)
+    return weir_fail(WEIR_E_INVALID, "%zu machines of %zu: expected at most %d workers in all",
+                     c->machines, c->per_machine, INT_MAX);
   if (c->cpu_cores < 1 || c->cpu_cores > MOST_CORES)
     return weir_fail(WEIR_E_INVALID, "%zu CPU cores: expected 1 to %d", c->cpu_cores, MOST_CORES);
   if (!in_range(c->intra_alpha_s) || !in_range(c->intra_beta_s) || !in_range(c->inter_alpha_s) ||

@@ -20,7 +20,7 @@ typedef struct weir_cluster_codec {
 } weir_cluster_codec;
 
 typedef struct weir_cluster {
-  size_t machines, per_machine; /* >= 1 */
+  size_t machines, per_machine; /* 1 to 65536, and fewer than 2^31 workers in all */
   double intra_alpha_s, intra_beta_s, inter_alpha_s, inter_beta_s;
   size_t cpu_cores; /* that compress side by side, 1 to 64 */
   size_t codecs;    /* 1 to WEIR_CLUSTER_CODECS */

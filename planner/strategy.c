@@ -157,6 +157,8 @@ static weir_status all_methods(solver *s, const weir_strategy_limits *limits, do
     status = fixed(s, m);
   for (weir_strategy_method m = WEIR_STRATEGY_ALL; m <= WEIR_STRATEGY_CPU && status == WEIR_OK; m++)
     status = algorithm1(s, m, work / 6);
+  if (status == WEIR_OK && s->best_s == INFINITY)
+    status = weir_fail(WEIR_E_INVALID, "these costs give no strategy a finite time");
   if (status == WEIR_OK) status = improved(s, work / 2);
   report->solve_s = weir_now_s() - begun;
   for (weir_strategy_method m = WEIR_STRATEGY_ALL;
@@ -172,6 +174,7 @@ static weir_status exactly(solver *s, double work) {
   const double begun = weir_now_s();
   weir_menu_list **lists = &s->lists[WEIR_STRATEGY_EXACT];
   weir_status status = weir_menu_lists(&s->menu, WEIR_STRATEGY_EXACT, false, lists);
+  weir_search_take(&s->search, s->best); /* not what the last method to be compared has left */
   if (status == WEIR_OK) status = weir_search_exact(&s->search, *lists, work, &s->report->exact);
   return status == WEIR_OK ? record(s, WEIR_STRATEGY_EXACT, begun) : status;
 }
@@ -233,9 +236,10 @@ weir_status weir_strategy_solve(const weir_profile *profile, const weir_cluster 
   if (status == WEIR_OK) status = all_methods(&s, limits, begun);
   report->options = s.menu.options;
   if (status == WEIR_OK && limits->exact_work > 0.0) status = exactly(&s, limits->exact_work);
-  report->upper_bound_s = s.best_s;
-  if (status == WEIR_OK && !limits->work)
+  if (status == WEIR_OK && !limits->work) {
+    report->upper_bound_s = s.best_s;
     status = upper_bound(profile, cluster, limits, &report->upper_bound_s);
+  }
   solver_free(&s);
   if (status != WEIR_OK) weir_strategy_report_free(report);
   return status;

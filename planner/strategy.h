@@ -68,7 +68,7 @@ typedef struct weir_strategy_limits {
 typedef struct weir_strategy_report {
   weir_strategy by[WEIR_STRATEGY_METHODS];
   double upper_bound_s; /* the paper's: compression takes no time and no resource (section 5.1), as
-                           far as the same search finds; not sought when limits set `work` */
+                           far as the same search finds; 0, not sought, when limits set `work` */
   bool exact;           /* the exact search was not cut short */
   size_t options;       /* in the tree within the limits */
   double solve_s;   /* until WEIR_STRATEGY_WEIR was found; comparing only counts when it helped */
@@ -101,8 +101,9 @@ weir_status weir_strategy_timeline(const weir_profile *profile, const weir_clust
  * usual buckets and divisions; the best of them is improved by merging neighbours, splitting
  * buckets and moving borders, as long as that helps and the time lasts: what is found depends on
  * the machine's speed.  Never worse than weir_strategy_solve without fusion with the same `work`, a
- * fifth of the usual when limits set none (a third for up to 64 tensors).  upper_bound_s is not
- * sought.  A bucket may use the codecs that all of its tensors may. */
+ * fifth of the usual when limits set none (a third for up to 64 tensors).  upper_bound_s is 0, as a
+ * bound of these buckets is none of others.  A bucket may use the codecs that all of its tensors
+ * may. */
 typedef struct weir_strategy_fusion {
   size_t buckets;
   size_t *end;                 /* one past each bucket's last tensor */

@@ -273,6 +273,7 @@ weir_status weir_strategy_fuse(const weir_profile *profile, const weir_cluster *
   if (status == WEIR_OK && f.best_buckets) status = improve(&f);
   if (status == WEIR_OK) status = finish(&f, &whole, &alone, fusion);
   weir_strategy_report_free(&alone);
+  fusion->report.upper_bound_s = 0.0;
   fusion->end = f.best; /* [0, buckets) */
   fusion->buckets = f.best_buckets;
   fusion->solve_s = weir_now_s() - begun;

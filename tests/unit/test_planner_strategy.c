@@ -487,12 +487,44 @@ Test(planner_strategy, constraints_are_kept_and_refused) {
   weir_strategy_report_free(&r);
 }
 
+/* Searches that are compared leave a worse strategy behind than the best that is known. */
+Test(planner_strategy, an_exact_search_that_is_cut_short_begins_with_the_best) {
+  weir_rng rng = weir_rng_of(31);
+  for (size_t instance = 0; instance < 4; instance++) {
+    const weir_profile p = random_profile(&rng, 12);
+    const weir_cluster c = random_cluster(&rng);
+    const weir_strategy_limits limits = {.compare = true, .exact_work = 1};
+    weir_strategy_report r;
+    cr_assert_eq(weir_strategy_solve(&p, &c, &limits, &r), WEIR_OK);
+    cr_assert(!r.exact);
+    cr_assert_leq(r.by[WEIR_STRATEGY_EXACT].iteration_s, r.by[WEIR_STRATEGY_WEIR].iteration_s);
+    weir_strategy_report_free(&r);
+  }
+}
+
+Test(planner_strategy, no_bound_is_told_that_was_not_sought) {
+  weir_rng rng = weir_rng_of(32);
+  const weir_cluster c = random_cluster(&rng);
+  for (size_t n = 3; n <= 12; n += 9) {
+    const weir_profile p = random_profile(&rng, n);
+    const weir_strategy_limits limits = {.work = 1000};
+    weir_strategy_report r;
+    weir_strategy_fusion f;
+    cr_assert_eq(weir_strategy_solve(&p, &c, &limits, &r), WEIR_OK);
+    cr_assert_eq(r.upper_bound_s, 0.0);
+    cr_assert_eq(weir_strategy_fuse(&p, &c, NULL, &f), WEIR_OK);
+    cr_assert_eq(f.report.upper_bound_s, 0.0);
+    weir_strategy_report_free(&r);
+    weir_strategy_fusion_free(&f);
+  }
+}
+
 Test(planner_strategy, clusters_out_of_range_are_refused) {
   const weir_profile p = {1, tensors};
   weir_strategy_report r;
-  weir_cluster bad[7];
+  weir_cluster bad[10];
   tensors[0] = (weir_profile_tensor){names[0], 1.0, 1.0};
-  for (size_t k = 0; k < 7; k++) bad[k] = two_by_two;
+  for (size_t k = 0; k < 10; k++) bad[k] = two_by_two;
   bad[0].machines = 0;
   bad[1].cpu_cores = 65;
   bad[2].inter_beta_s = NAN;
@@ -500,7 +532,11 @@ Test(planner_strategy, clusters_out_of_range_are_refused) {
   bad[4].codec[0].ratio = 1.5;
   bad[5].codec[0].compress[1].fixed_s = -1.0;
   bad[6].codec[0].decompress[0].per_byte_s = INFINITY;
-  for (size_t k = 0; k < 7; k++)
+  bad[7].machines = bad[7].per_machine = 65536; /* 2^32 workers: none of them, as an int */
+  bad[8].machines = 65536;
+  bad[8].per_machine = 32768;
+  bad[9].intra_beta_s = bad[9].inter_beta_s = 1e308; /* no strategy's time is finite */
+  for (size_t k = 0; k < 10; k++)
     cr_assert_eq(weir_strategy_solve(&p, &bad[k], NULL, &r), WEIR_E_INVALID, "case %zu", k);
 }
 
