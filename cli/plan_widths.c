@@ -83,7 +83,8 @@ weir_status plan_widths_write(const plan_widths *widths, const weir_bits_stats *
   return cli_write(out, table);
 }
 
-/* Each layer's place among the profile's tensors, which are to be the same. */
+/* Each layer's place among the profile's tensors, which are to be the same, in the same order but
+ * for what goes apart. */
 static weir_status match(const weir_profile *profile, const weir_bits_stats *stats,
                          const char *path, size_t *place) {
   if (profile->count != stats->layer_count)
@@ -92,6 +93,7 @@ static weir_status match(const weir_profile *profile, const weir_bits_stats *sta
   g_autoptr(GHashTable) tensors = g_hash_table_new(g_str_hash, g_str_equal);
   for (size_t i = 0; i < profile->count; i++)
     g_hash_table_insert(tensors, profile->tensors[i].name, &profile->tensors[i]);
+  const weir_profile_tensor *before = NULL;
   for (size_t l = 0; l < stats->layer_count; l++) {
     const weir_bits_layer *layer = &stats->layers[l];
     const weir_profile_tensor *tensor = g_hash_table_lookup(tensors, layer->name);
@@ -99,25 +101,24 @@ static weir_status match(const weir_profile *profile, const weir_bits_stats *sta
       return weir_fail(WEIR_E_PARSE, "%s: expected a tensor '%.60s' of %.0f elements", path,
                        layer->name, layer->numel);
     place[l] = (size_t)(tensor - profile->tensors);
+    if (layer->apart) continue;
+    if (before != NULL && tensor < before)
+      return weir_fail(WEIR_E_PARSE,
+                       "%s: tensor '%.60s': expected behind '%.60s', as the layers are", path,
+                       tensor->name, before->name);
+    before = tensor;
   }
   return WEIR_OK;
 }
 
 /* Before the gradient of a bucket of the table is there, all up to its last tensor are. */
-static weir_status gaps(const plan_widths *widths, const weir_bits_stats *stats,
-                        const weir_profile *profile, const size_t *place, const char *path,
-                        weir_profile_tensor *tensor) {
+static void gaps(const plan_widths *widths, const weir_profile *profile, const size_t *place,
+                 weir_profile_tensor *tensor) {
   size_t next = 0;
-  for (size_t k = 0; k < widths->count; k++) {
-    const size_t end = place[widths->bucket[k].last] + 1;
-    if (end <= next)
-      return weir_fail(WEIR_E_PARSE,
-                       "%s: tensor '%.60s': expected behind '%.60s', as the layers are", path,
-                       stats->layers[widths->bucket[k].last].name, profile->tensors[next - 1].name);
-    for (; next < end; next++) tensor[k].gap_s += profile->tensors[next].gap_s;
-  }
+  for (size_t k = 0; k < widths->count; k++)
+    for (const size_t end = place[widths->bucket[k].last] + 1; next < end; next++)
+      tensor[k].gap_s += profile->tensors[next].gap_s;
   for (; next < profile->count; next++) tensor[widths->count].gap_s += profile->tensors[next].gap_s;
-  return WEIR_OK;
 }
 
 /* While an exchange waits for a latency, a link saves up what it then lets through at once, its
@@ -147,7 +148,7 @@ weir_status plan_widths_foretell(const plan_widths *widths, const weir_bits_stat
   if (status == WEIR_OK) status = weir_profile_load(&profile, to->profile);
   if (status != WEIR_OK) return status;
   status = match(&profile, stats, to->profile, place);
-  if (status == WEIR_OK) status = gaps(widths, stats, &profile, place, to->profile, tensor);
+  if (status == WEIR_OK) gaps(widths, &profile, place, tensor);
   for (size_t k = 0; k < count && status == WEIR_OK; k++) {
     const bool full = k == widths->count;
     tensor[k].numel = full ? widths->apart : widths->bucket[k].numel;

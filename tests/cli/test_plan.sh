@@ -244,6 +244,9 @@ refuse "expected a tensor 'huge2' of 7900 elements" bits "$stats" "${in_time[@]}
   --profile "$work/bits-other.csv"
 sed "3{h;d};4G" "$work/bits.csv" >"$work/bits-late.csv"
 refuse "tensor 'tiny': expected behind 'huge2'" bits "$stats" "${in_time[@]}" --profile "$work/bits-late.csv"
+# Also within a bucket, whose last gradient would not be the last to come.
+sed "2{h;d};3G" "$work/bits.csv" >"$work/bits-late.csv"
+refuse "tensor 'huge2': expected behind 'huge'" bits "$stats" "${in_time[@]}" --profile "$work/bits-late.csv"
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --out "$table"
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --plan none:1:dense
 refuse "ratio 2 is outside" fusion "$profile" "${cost[@]}" --plan topk:2:ag --out "$table"
