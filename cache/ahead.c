@@ -27,7 +27,7 @@ static bool work_left(const weir_cache *c) {
 static void fill_slot(weir_cache *c, uint32_t who, uint64_t place) {
   cache_ahead *a = &c->ahead;
   cache_slot *slot = slot_of(c, place);
-  *slot = (cache_slot){.place = place, .index = a->order[place - a->first], .busy = true};
+  *slot = (cache_slot){.index = a->order[place - a->first], .busy = true};
   a->busy++;
   (void)pthread_mutex_unlock(&a->mutex);
   const weir_status status = cache_fetch(c, slot->index, who, bytes_of(c, place), &slot->bytes);

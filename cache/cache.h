@@ -55,7 +55,6 @@ typedef struct cache_disk {
 /* Places of an order are numbered on from one order to the next, so that what a thread was reading
  * for an older one is never taken for the newer's. */
 typedef struct cache_slot {
-  uint64_t place;
   uint32_t index;
   bool busy; /* a thread writes to it */
   weir_status status;

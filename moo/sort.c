@@ -24,22 +24,18 @@ bool weir_moo_dominates(const double *a, const double *b, size_t objectives) {
 }
 
 bool weir_moo_sorter_create(weir_moo_sorter *sorter, size_t points) {
-  *sorter = (weir_moo_sorter){.points = points};
-  sorter->order = malloc((points + 1) * sizeof *sorter->order);
+  *sorter = (weir_moo_sorter){0};
   sorter->last = malloc((points + 1) * sizeof *sorter->last);
   sorter->prev = malloc((points + 1) * sizeof *sorter->prev);
-  sorter->start = malloc((points + 1) * sizeof *sorter->start);
   sorter->key = malloc((points + 1) * sizeof *sorter->key);
-  if (sorter->order && sorter->last && sorter->prev && sorter->start && sorter->key) return true;
+  if (sorter->last && sorter->prev && sorter->key) return true;
   weir_moo_sorter_free(sorter);
   return false;
 }
 
 void weir_moo_sorter_free(weir_moo_sorter *sorter) {
-  free(sorter->order);
   free(sorter->last);
   free(sorter->prev);
-  free(sorter->start);
   free(sorter->key);
   *sorter = (weir_moo_sorter){0};
 }

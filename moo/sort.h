@@ -8,13 +8,10 @@
 /* a is no worse than b in every objective and better in at least one. */
 bool weir_moo_dominates(const double *a, const double *b, size_t objectives);
 
-/* Scratch for up to `points` points; one block, sizes in elements. */
+/* Scratch for up to `points` points; sizes in elements. */
 typedef struct weir_moo_sorter {
-  size_t points;
-  size_t *order; /* points: lexicographic order */
-  size_t *last;  /* points: last member of each front */
-  size_t *prev;  /* points: member put into the same front before this one */
-  size_t *start; /* points + 1 */
+  size_t *last; /* points: last member of each front */
+  size_t *prev; /* points: member put into the same front before this one */
   struct weir_moo_key *key;
 } weir_moo_sorter;
 bool weir_moo_sorter_create(weir_moo_sorter *sorter, size_t points); /* false: no memory */
