@@ -212,6 +212,8 @@ weir_status weir_fusion_affine(const weir_profile *profile, const weir_curve *co
   best->buckets = found.buckets;
   best->iteration_s = best->least_s =
       weir_fusion_evaluate(profile, compress, communicate, best->end, best->buckets);
+  if (!isfinite(best->iteration_s))
+    status = weir_fail(WEIR_E_INVALID, "these costs give no fusion a finite time");
 done:
   free(sums);
   free(ends);

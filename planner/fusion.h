@@ -34,7 +34,8 @@ double weir_fusion_evaluate(const weir_profile *profile, const weir_curve *compr
                             const weir_curve *communicate, const size_t *end, size_t buckets);
 
 /* The optimum.  Affine curves: weir_fusion_affine; any other: weir_fusion_labels.
- * WEIR_E_INVALID for curves that fail weir_curve_check, WEIR_E_NOMEM, WEIR_E_CAPACITY. */
+ * WEIR_E_INVALID for curves that fail weir_curve_check or give no finite time, WEIR_E_NOMEM,
+ * WEIR_E_CAPACITY. */
 weir_status weir_fusion_solve(const weir_profile *profile, const weir_curve *compress,
                               const weir_curve *communicate, weir_fusion *best);
 

@@ -52,6 +52,19 @@ weir_curve weir_solve_exchange(const weir_plan *plan, weir_group_shape shape, co
                       .per_byte_s = slope};
 }
 
+/* Is even every tensor by itself, each at the price of all, exchanged some time?  The search goes
+ * by sums of times, and nowhere where they are all infinite. */
+static bool ends(const weir_profile *profile, const weir_solve_row *row) {
+  double gaps = 0.0, bytes = 0.0;
+  for (size_t i = 0; i < profile->count; i++) {
+    gaps += profile->tensors[i].gap_s;
+    bytes += weir_profile_bytes(profile, i);
+  }
+  const double most = weir_curve_at(&row->compress, bytes) + weir_curve_at(&row->exchange, bytes) +
+                      row->taken_s + row->taken_per_byte_s * bytes;
+  return isfinite(gaps + (double)profile->count * most);
+}
+
 static weir_status check(const weir_profile *profile, const weir_solve_row *rows, size_t count,
                          const uint64_t *allowed) {
   if (count < 1 || count > WEIR_SOLVE_ROWS)
@@ -69,6 +82,8 @@ static weir_status check(const weir_profile *profile, const weir_solve_row *rows
                        "row %zu takes %g s + %g s a byte from the caller: expected "
                        "finite values from 0",
                        r, taken, per_byte);
+    if (!ends(profile, &rows[r]))
+      return weir_fail(WEIR_E_INVALID, "row %zu takes no finite time for the whole gradient", r);
   }
   const uint64_t any = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
   for (size_t i = 0; i < profile->count && allowed; i++)

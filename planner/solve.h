@@ -69,9 +69,9 @@ enum { WEIR_SOLVE_WORK = 1200000 };
 /* limits may be NULL.  The answer is never worse than one bucket, every tensor alone, buckets and
  * even divisions with any single row that is allowed everywhere (weir_fusion_baselines).
  * WEIR_E_INVALID: no rows, more than WEIR_SOLVE_ROWS, a curve that fails weir_curve_check, a share
- * taken from the caller that is negative or not finite, or a tensor that no row is allowed for (the
- * message names it).  WEIR_E_CAPACITY: more than WEIR_SOLVE_TENSORS tensors.  WEIR_E_NOMEM.  Then
- * *best is empty. */
+ * taken from the caller that is negative or not finite, times that add up to no finite one, or a
+ * tensor that no row is allowed for (the message names it).  WEIR_E_CAPACITY: more than
+ * WEIR_SOLVE_TENSORS tensors.  WEIR_E_NOMEM.  Then *best is empty. */
 weir_status weir_solve(const weir_profile *profile, const weir_solve_row *rows, size_t count,
                        const weir_solve_limits *limits, weir_solution *best);
 void weir_solution_free(weir_solution *solution);

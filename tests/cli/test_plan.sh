@@ -247,6 +247,10 @@ refuse "tensor 'tiny': expected behind 'huge2'" bits "$stats" "${in_time[@]}" --
 # Also within a bucket, whose last gradient would not be the last to come.
 sed "2{h;d};3G" "$work/bits.csv" >"$work/bits-late.csv"
 refuse "tensor 'huge2': expected behind 'huge'" bits "$stats" "${in_time[@]}" --profile "$work/bits-late.csv"
+# Finite costs whose sums are not.
+printf 'tensor,numel,gap_us\na,1099511627776,1\nb,1099511627776,1\n' >"$work/large.csv"
+refuse "no finite time" fusion "$work/large.csv" --compress-table "$work/table.csv" --comm-ms 0,1e308
+refuse "a finite time" fusion "$work/large.csv" --compress-ms 0,1 --comm-ms 0,1e308
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --out "$table"
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --plan none:1:dense
 refuse "ratio 2 is outside" fusion "$profile" "${cost[@]}" --plan topk:2:ag --out "$table"

@@ -236,7 +236,11 @@ Test(planner_fusion, costs_out_of_range_are_refused) {
     cr_assert_eq(weir_fusion_solve(&p, &fixed, &good, &f), WEIR_E_INVALID);
     cr_assert_eq(weir_fusion_solve(&p, &good, &slope, &f), WEIR_E_INVALID);
   }
-  double bytes[] = {1.0, 2.0}, falling[] = {2.0, 1.0};
+  double bytes[] = {1.0, 2.0}, falling[] = {2.0, 1.0}, rising[] = {1.0, 2.0};
+  const weir_curve endless = {.per_byte_s = 1e308};
+  const weir_curve rises = {.count = 2, .bytes = bytes, .seconds = rising};
+  cr_assert_eq(weir_fusion_solve(&p, &good, &endless, &f), WEIR_E_INVALID);
+  cr_assert_eq(weir_fusion_solve(&p, &rises, &endless, &f), WEIR_E_INVALID);
   const weir_curve falls = {.count = 2, .bytes = bytes, .seconds = falling};
   cr_assert_eq(weir_fusion_solve(&p, &falls, &good, &f), WEIR_E_INVALID);
   cr_assert_eq(weir_fusion_affine(&p, &falls, &good, &f), WEIR_E_INVALID);

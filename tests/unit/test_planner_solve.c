@@ -228,6 +228,9 @@ Test(planner_solve, bad_rows_and_limits_are_refused) {
   rows[0].taken_s = -1.0;
   cr_assert_eq(weir_solve(&p, rows, 1, NULL, &s), WEIR_E_INVALID);
   rows[0].taken_s = 0.0;
+  rows[0].exchange.per_byte_s = 1e308; /* finite, and not for 8 bytes */
+  cr_assert_eq(weir_solve(&p, rows, 1, NULL, &s), WEIR_E_INVALID);
+  rows[0].exchange.per_byte_s = 0.0;
   const weir_profile many = {WEIR_SOLVE_TENSORS + 1, tensors};
   cr_assert_eq(weir_solve(&many, rows, 1, NULL, &s), WEIR_E_CAPACITY);
 }
