@@ -62,23 +62,26 @@ static bool write_at(int fd, const void *from, size_t bytes, uint64_t at) {
   return true;
 }
 
-/* Take over the records of a kept file, up to the first that is not whole; what comes after it is
- * written over. */
-static void adopt(weir_cache *c) {
+/* Take over the records of a kept file, up to the first that is not whole or that the limit, which
+ * may have been another, has no room for; what comes after is cut off. */
+static bool adopt(weir_cache *c) {
+  const uint64_t limit = c->options.disk_limit;
   record r;
   struct stat file;
   uint64_t at = sizeof(file_header);
-  if (fstat(c->disk.fd, &file) != 0) return;
+  if (fstat(c->disk.fd, &file) != 0) return false;
   while (read_at(c->disk.fd, &r, sizeof r, at)) {
     const uint32_t index = le32toh(r.index), bytes = le32toh(r.bytes);
     if (le32toh(r.checksum) != weir_crc32c(0, &r, offsetof(record, checksum)) ||
         index >= c->options.samples || bytes > c->options.sample_bytes ||
-        at + sizeof r + bytes > (uint64_t)file.st_size)
+        at + sizeof r + bytes > (uint64_t)file.st_size ||
+        (limit > 0 && at + sizeof r + bytes > limit))
       break;
     c->held[index] = (cache_held){.at = at + sizeof r, .bytes = bytes, .crc = le32toh(r.crc)};
     at += sizeof r + bytes;
   }
   c->disk.end = at;
+  return ftruncate(c->disk.fd, (off_t)at) == 0;
 }
 
 /* Without keep_disk the file loses its name at once: nothing is left of it, however this process
@@ -111,12 +114,12 @@ weir_status cache_disk_open(weir_cache *c) {
   const file_header due = header_of(c);
   file_header found;
   c->disk.end = sizeof due;
-  if (read_at(c->disk.fd, &found, sizeof found, 0) && memcmp(&found, &due, sizeof due) == 0) {
-    adopt(c);
-  } else if (ftruncate(c->disk.fd, 0) != 0 || !write_at(c->disk.fd, &due, sizeof due, 0)) {
-    return weir_fail(WEIR_E_IO, "%s: cannot write the cache's file: %s", path, strerror(errno));
-  }
-  return WEIR_OK;
+  const bool kept =
+      read_at(c->disk.fd, &found, sizeof found, 0) && memcmp(&found, &due, sizeof due) == 0;
+  const bool good =
+      kept ? adopt(c) : ftruncate(c->disk.fd, 0) == 0 && write_at(c->disk.fd, &due, sizeof due, 0);
+  if (good) return WEIR_OK;
+  return weir_fail(WEIR_E_IO, "%s: cannot write the cache's file: %s", path, strerror(errno));
 }
 
 /* Room for a record; 0: there is none. */

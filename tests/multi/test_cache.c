@@ -272,6 +272,14 @@ Test(cache, a_kept_file_serves_the_next_cache_and_no_other_data_set) {
   cr_assert_eq(all_reads(b) - before, SAMPLES - on_disk + 2);
   cr_assert_eq(stats_of(c).corrupt, 1);
   weir_cache_close(c);
+  /* One that may take less keeps what there is room for. */
+  o.disk_limit = 5000;
+  cr_assert_eq(weir_cache_open(&c, NULL, &o), WEIR_OK, "%s", weir_last_error());
+  take_all(c);
+  cr_assert(stats_of(c).from_disk > 10 && stats_of(c).disk_bytes <= 5000);
+  weir_cache_close(c);
+  cr_assert_eq(stat(path, &file), 0);
+  cr_assert_leq(file.st_size, 5000);
   o.dataset = 1;
   const int other = all_reads(b);
   cr_assert_eq(weir_cache_open(&c, NULL, &o), WEIR_OK, "%s", weir_last_error());
