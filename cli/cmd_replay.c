@@ -13,6 +13,7 @@
 #include "controller/controller.h"
 #include "controller/decide.h"
 #include "json.h"
+#include "lab/report_data.h"
 
 /* One line of decisions.jsonl and what deciding again made of it. */
 typedef struct replay_line {
@@ -271,6 +272,8 @@ static gboolean read_line(const char *path, guint number, const char *text, repl
                           GString *csv) {
   g_autoptr(JsonParser) parser = json_parser_new();
   g_autoptr(GError) error = NULL;
+  const char *hostile = weir_json_hostile(text, strlen(text));
+  if (hostile) return refuse(path, number, "%s; expected a JSON object", hostile);
   if (!json_parser_load_from_data(parser, text, -1, &error))
     return refuse(path, number, "expected a JSON object: %s", error->message);
   JsonNode *root = json_parser_get_root(parser);
@@ -308,6 +311,10 @@ static char **read_rows(const char *path) {
   if (!g_file_get_contents(path, &text, &bytes, &error)) {
     fprintf(stderr, "weir replay: %s; expected a run's folder or its decisions.jsonl\n",
             error->message);
+    return NULL;
+  }
+  if (strlen(text) != bytes) {
+    fprintf(stderr, "weir replay: %s: holds a zero byte; expected text\n", path);
     return NULL;
   }
   char **rows = g_strsplit(text + weir_text_mark(text, bytes), "\n", -1);

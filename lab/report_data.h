@@ -98,6 +98,10 @@ typedef struct weir_report_place {
  * place->status. */
 char *weir_report_slurp(weir_report_place *place, const char *directory, size_t *bytes);
 void weir_report_refuse(weir_report_place *place, const char *format, ...) G_GNUC_PRINTF(2, 3);
+/* What json-glib must not be given, in words; NULL: nothing.  It recurses, and ends the process
+ * where brackets are nested deep enough; and as it takes comments and '...' for JSON, in which they
+ * could hide, none may be there. */
+const char *weir_json_hostile(const char *text, size_t bytes);
 /* The text as one JSON object that outlives nothing but `parser`; NULL on error. */
 JsonObject *weir_report_json(weir_report_place *place, JsonParser *parser, const char *text,
                              size_t bytes);

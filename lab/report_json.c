@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "lab/report_data.h"
 
-enum { DEEPEST = 32 }; /* nesting; our own files need 4 */
+#define DEEPEST 32 /* nesting; our own files need 4 */
 static const goffset most_bytes = 512 * 1024 * 1024;
 
 void weir_report_refuse(weir_report_place *place, const char *format, ...) {
@@ -39,8 +39,7 @@ char *weir_report_slurp(weir_report_place *place, const char *directory, size_t 
   return text;
 }
 
-/* json-glib recurses: keep hostile nesting away from it. */
-static bool too_deep(const char *text, size_t bytes) {
+const char *weir_json_hostile(const char *text, size_t bytes) {
   int depth = 0;
   bool quoted = false;
   for (size_t i = 0; i < bytes; i++) {
@@ -48,12 +47,14 @@ static bool too_deep(const char *text, size_t bytes) {
       i++;
     else if (text[i] == '"')
       quoted = !quoted;
+    else if (!quoted && strchr("'/#", text[i]))
+      return "JSON has no comments, and no quotes but \"";
     else if (!quoted && (text[i] == '[' || text[i] == '{') && ++depth > DEEPEST)
-      return true;
+      return "nested deeper than " G_STRINGIFY(DEEPEST);
     else if (!quoted && (text[i] == ']' || text[i] == '}'))
       depth--;
   }
-  return false;
+  return NULL;
 }
 
 JsonObject *weir_report_json(weir_report_place *place, JsonParser *parser, const char *text,
@@ -62,8 +63,9 @@ JsonObject *weir_report_json(weir_report_place *place, JsonParser *parser, const
     weir_report_refuse(place, "not valid UTF-8");
     return NULL;
   }
-  if (too_deep(text, bytes)) {
-    weir_report_refuse(place, "nested deeper than %d", DEEPEST);
+  const char *hostile = weir_json_hostile(text, bytes);
+  if (hostile) {
+    weir_report_refuse(place, "%s", hostile);
     return NULL;
   }
   GError *error = NULL;

@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "lab/out.h"
+#include "lab/report_data.h"
 #include "lab/runner.h"
 
 #define FORMAT 1
@@ -122,8 +123,13 @@ weir_status weir_run_record_read(weir_run_record *record, const char *out) {
   g_autofree char *path = g_build_filename(out, WEIR_OUT_RECORD, NULL);
   g_autoptr(JsonParser) parser = json_parser_new();
   if (access(path, F_OK)) return nothing_there(out);
-  JsonNode *root =
-      json_parser_load_from_file(parser, path, NULL) ? json_parser_get_root(parser) : NULL;
+  g_autofree char *text = NULL;
+  gsize bytes = 0;
+  JsonNode *root = g_file_get_contents(path, &text, &bytes, NULL) &&
+                           !weir_json_hostile(text, bytes) &&
+                           json_parser_load_from_data(parser, text, (gssize)bytes, NULL)
+                       ? json_parser_get_root(parser)
+                       : NULL;
   const bool object = root && JSON_NODE_HOLDS_OBJECT(root);
   weir_status status = object ? parse(json_node_get_object(root), record, out)
                               : weir_fail(WEIR_E_PARSE, "it is no JSON object");

@@ -15,6 +15,18 @@ told 0 '^0 decisions, 0 of them switched the plan; 0 rounds of trials.$' "$work"
 told 0 '"whole":"0 decisions, .*"reasons":\[\]' --json "$work"
 expect 0 '^0 decisions, 0 different' "$weir" replay "$work"
 expect 0 '^{"decisions":0,"different":0,.*"list":\[\]}$' "$weir" replay --json "$work"
+# What would end json-glib by its recursion, also behind what it takes for comments and quotes; and what ends a text.
+for before in '{"a":' '/* " */ {"a":' "{'\"':1,\"a\":"; do
+  { printf '%s' "$before"; head -c 1000000 /dev/zero | tr '\0' '['; } >"$work/decisions.jsonl"
+  told 2 'decisions.jsonl:1: ' "$work"
+  expect 2 'decisions.jsonl:1: ' "$weir" replay "$work"
+  cp "$work/decisions.jsonl" "$work/.weir-run.json"
+  expect 2 'weir-run.json: it is no JSON object' "$weir" run --resume "$work"
+done
+rm "$work/.weir-run.json"
+printf '\n\0' >"$work/decisions.jsonl"
+told 2 'holds a zero byte' "$work"
+expect 2 'holds a zero byte' "$weir" replay "$work"
 echo '{]' >"$work/decisions.jsonl"
 told 2 'decisions.jsonl:1: ' "$work"
 echo '{"step":5,"epoch":1,"trigger":"start"}' >"$work/decisions.jsonl"
