@@ -48,7 +48,8 @@ static void save(weir_course *c) {
   copy_state(&c->saved[c->saved_count++], s, c->cores);
 }
 
-/* From c->now to the end; marking saves states and bubbles. */
+/* From c->now to the end; marking saves states and bubbles, all of them even where a time is
+ * infinite. */
 static double run(weir_course *c, bool marking, double most_s) {
   weir_course_state *s = &c->now;
   while (s->agenda.count) {
@@ -69,7 +70,8 @@ static double run(weir_course *c, bool marking, double most_s) {
       if (w.op + 1 < chain->count)
         weir_agenda_push(&s->agenda, (weir_wait){end, w.chain, w.op + 1});
     }
-    if (resource != WEIR_ON_CPU && s->idle[resource] + s->left[resource] >= most_s) return INFINITY;
+    if (!marking && resource != WEIR_ON_CPU && s->idle[resource] + s->left[resource] >= most_s)
+      return INFINITY;
   }
   return s->end_s < most_s ? s->end_s : INFINITY;
 }

@@ -173,6 +173,29 @@ Test(planner_strategy, the_schedule_is_the_timelines) {
 }
 
 /* By hand: the link is busy with tensor 0 until 6, then waits for tensor 1, ready at 10. */
+/* An option may be so slow that its time is no finite one; the others are tried in its place. */
+Test(planner_strategy, a_schedule_of_no_finite_time_is_left_again) {
+  static const weir_op sent = {WEIR_ON_INTER, 1.0, ""}, never = {WEIR_ON_COMPUTE, INFINITY, ""};
+  enum { N = 4 };
+  weir_rng rng = weir_rng_of(33);
+  const weir_profile p = random_profile(&rng, N);
+  const weir_course_chain finite = {&sent, 1}, endless = {&never, 1};
+  weir_course course;
+  weir_chain chains[N];
+  weir_timeline t;
+  cr_assert_eq(weir_course_create(&course, &p, 1), WEIR_OK);
+  for (size_t i = 0; i < N; i++) {
+    chains[i] = (weir_chain){i, &sent, 1};
+    weir_course_set(&course, i, i == 1 ? endless : finite);
+  }
+  cr_assert_eq(weir_timeline_run(&p, chains, N, NULL, &t), WEIR_OK);
+  cr_assert_eq(weir_course_mark(&course), INFINITY);
+  cr_assert_eq(weir_course_try(&course, 3, finite, INFINITY), INFINITY);
+  cr_assert_float_eq(weir_course_try(&course, 1, finite, INFINITY), t.iteration_s, 1e-12);
+  weir_timeline_free(&t);
+  weir_course_free(&course);
+}
+
 Test(planner_strategy, tensors_before_a_bubble_are_found) {
   const weir_op send = {WEIR_ON_INTER, 5.0, ""};
   tensors[0] = tensors[2] = (weir_profile_tensor){names[0], 1.0, 1.0};
