@@ -36,8 +36,8 @@ static bool never_above(const weir_curve *a, const weir_curve *b, double low, do
          weir_curve_at(a, high) <= weir_curve_at(b, high);
 }
 
-/* Affine rows that another row, allowed wherever they are, is nowhere above: on the same lane, or
- * on the caller's without compressing. */
+/* All rows but affine ones that another one of the same lane, allowed wherever they are, is nowhere
+ * above. */
 static uint64_t useful_rows(const weir_line *line) {
   uint64_t useful = line->count < 64 ? (UINT64_C(1) << line->count) - 1 : UINT64_MAX;
   const double low = 0.0, high = line->bytes[line->n];
