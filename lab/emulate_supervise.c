@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,23 +53,27 @@ static weir_status keep(int log, const char *text, size_t count) {
   return WEIR_OK;
 }
 
-/* Take what is there now. */
+/* Take what is there now, and no more: who prints without end, faster than it can be taken, must
+ * not keep the runner from the network's changes, time-outs and signals. */
 static weir_status drain(weir_emulation *run, uint32_t rank) {
   weir_emulated *p = &run->process[rank];
   char text[16384];
-  while (p->output >= 0) {
+  int left = 0;
+  if (p->output < 0 || ioctl(p->output, FIONREAD, &left)) return WEIR_OK;
+  do {
     const ssize_t n = read(p->output, text, sizeof text);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return WEIR_OK;
     if (n <= 0) {
       (void)close(p->output);
       p->output = -1;
-    } else {
-      take_text(run, rank, text, (size_t)n);
-      const weir_status status = p->log >= 0 ? keep(p->log, text, (size_t)n) : WEIR_OK;
-      if (status) return status;
+      return WEIR_OK;
     }
-  }
+    take_text(run, rank, text, (size_t)n);
+    const weir_status status = p->log >= 0 ? keep(p->log, text, (size_t)n) : WEIR_OK;
+    if (status) return status;
+    left -= (int)n;
+  } while (left > 0);
   return WEIR_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -213,25 +214,29 @@ static void pass_on(int to, const char *bytes, size_t count) {
   }
 }
 
-/* Take what is there now; true when there was something. */
+/* Take what is there now, and no more: a command that prints without end must not keep us from its
+ * time-out and from signals.  True when there was something. */
 static bool drain(const machine *m, stream *s) {
   char bytes[16384];
   bool any = false;
-  while (s->fd >= 0) {
+  int left = 0;
+  if (s->fd < 0 || ioctl(s->fd, FIONREAD, &left)) return false;
+  do {
     const ssize_t n = read(s->fd, bytes, sizeof bytes);
-    if (n > 0) {
-      any = true;
-      if (m->config->line)
-        put_lines(m, s, bytes, (size_t)n);
-      else
-        pass_on(s->to, bytes, (size_t)n);
-      continue;
-    }
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
-    close(s->fd);
-    s->fd = -1;
-  }
+    if (n <= 0) {
+      close(s->fd);
+      s->fd = -1;
+      break;
+    }
+    any = true;
+    if (m->config->line)
+      put_lines(m, s, bytes, (size_t)n);
+    else
+      pass_on(s->to, bytes, (size_t)n);
+    left -= (int)n;
+  } while (left > 0);
   return any;
 }
 

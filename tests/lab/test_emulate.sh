@@ -75,6 +75,10 @@ grep -q '"put_down" : true' out/emulate.json || fail "who was ended by the runne
 ends 4 --grace-s 0.3 -- sh -c '[ $RANK = 1 ] && exit 4; trap "" TERM INT; sleep 47110815; sleep 47110815'
 ends 124 --timeout-s 0.5 -- sleep 47110815
 grep -q '"outcome" : "timed out"' out/emulate.json || fail "the time-out is not told"
+# Nor do ranks that print without end, faster than it can be read, keep the time-out from coming.
+timeout -s KILL 60 "$weir" emulate "$work/flat.ini" --network tc --timeout-s 1 -- yes >/dev/null 2>errors
+[ $? = 124 ] || fail "ranks that print without end: $(cat errors)"
+nothing_left yes
 ends 0 --quiet --workers 1 -- echo said
 [ -z "$(cat said)" ] && [ "$(cat out/rank-0.log)" = said ] || fail "--quiet: $(cat said)"
 
