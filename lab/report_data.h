@@ -17,7 +17,7 @@ typedef struct weir_report_step {
   double latency_ms, bandwidth_gbps, set_latency_ms, set_bandwidth_gbps;
   double goodput_gbps;
   double elapsed_s, accuracy, test_loss;
-  const char *codec, *collective; /* interned */
+  const char *plan, *codec, *collective; /* interned; plan "": the file does not name it */
 } weir_report_step;
 
 typedef struct weir_report_candidate {

@@ -135,9 +135,10 @@ weir_colour weir_colour_of(const char *collective) {
   } family[] = {{"dense", 210, 55},      {"ag", 26, 74},   {"art", 150, 45},
                 {"hitopk", 350, 42},     {"sra", 277, 32}, {"hier-sra", 277, 32},
                 {"compressed", 290, 30}, {"path=", 60, 55}};
-  static const char *const algorithm[] = {"-ring",  "-star",        "-halving",
-                                          "-torus", "-double-tree", "-tree"};
-  static const int lightness[] = {34, 60, 44, 50, 68, 58};
+  static const char *const algorithm[] = {"-ring",   "-star",        "-halving",
+                                          "-torus",  "-double-tree", "-tree",
+                                          "-direct", "dense-sra",    "-one-shot"};
+  static const int lightness[] = {34, 60, 44, 50, 68, 58, 40, 54, 64};
   int hue = 212, saturation = 9, light = 46;
   for (size_t i = 0; i < G_N_ELEMENTS(family); i++)
     if (g_str_has_prefix(collective, family[i].prefix)) {
@@ -160,6 +161,7 @@ weir_colour weir_colour_of(const char *collective) {
 void weir_doc_plan(weir_doc *doc, const char *plan, const char *mark) {
   g_auto(GStrv) part = g_strsplit(plan, ":", 4);
   const char *collective = g_strv_length(part) > 2 ? part[2] : "";
+  if (*collective) part[2][strcspn(part[2], "/")] = '\0'; /* "/5": of so many buckets */
   weir_doc_object(doc, NULL);
   weir_doc_text(doc, "text", plan);
   weir_doc_text(doc, "colour", weir_colour_of(collective).css);

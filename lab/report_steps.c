@@ -5,7 +5,7 @@
 
 #include "lab/report_data.h"
 
-typedef enum column_kind { NUMBER, SILENT, ANY_NUMBER, NAME, IGNORED } column_kind;
+typedef enum column_kind { NUMBER, SILENT, ANY_NUMBER, NAME, PLAN } column_kind;
 
 /* SILENT columns may be empty; ANY_NUMBER may be empty, negative or not finite (a loss). */
 static const struct column {
@@ -16,7 +16,7 @@ static const struct column {
     {"step", NUMBER, offsetof(weir_report_step, step)},
     {"epoch", NUMBER, offsetof(weir_report_step, epoch)},
     {"trial", NUMBER, offsetof(weir_report_step, trial)},
-    {"plan", IGNORED, 0},
+    {"plan", PLAN, offsetof(weir_report_step, plan)},
     {"codec", NAME, offsetof(weir_report_step, codec)},
     {"cr", NUMBER, offsetof(weir_report_step, cr)},
     {"collective", NAME, offsetof(weir_report_step, collective)},
@@ -78,13 +78,24 @@ static void set_number(weir_report_place *place, const struct column *column, co
     *to = value;
 }
 
+static bool is_made_of(const char *text, const char *letters, size_t less_than) {
+  const size_t length = strlen(text);
+  return length > 0 && length < less_than && strspn(text, letters) == length;
+}
+
+#define NAME_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789-+=."
+
 static void set_name(weir_report_place *place, const struct column *column, const char *text,
                      const char **to) {
-  const char *const allowed = "abcdefghijklmnopqrstuvwxyz0123456789-+=.";
-  const size_t length = strlen(text);
-  if (!length || length >= WEIR_COLLECTIVE_TEXT_MAX || strspn(text, allowed) != length)
+  if (!is_made_of(text, NAME_LETTERS, WEIR_COLLECTIVE_TEXT_MAX))
     weir_report_refuse(place, "%s is '%.80s', expected a name", column->name, text);
   *to = g_intern_string(place->status ? "" : text);
+}
+
+/* Earlier versions have written a number there. */
+static void set_plan(const char *text, const char **to) {
+  const bool good = strchr(text, ':') && is_made_of(text, NAME_LETTERS ":/", WEIR_PLAN_TEXT_MAX);
+  *to = g_intern_string(good ? text : "");
 }
 
 static void parse_line(weir_report_place *place, char *line, size_t expected,
@@ -101,7 +112,9 @@ static void parse_line(weir_report_place *place, char *line, size_t expected,
     void *to = (char *)step + c->offset;
     if (c->kind == NAME)
       set_name(place, c, field[i], to);
-    else if (c->kind != IGNORED)
+    else if (c->kind == PLAN)
+      set_plan(field[i], to);
+    else
       set_number(place, c, field[i], to);
   }
   if (!place->status && !(step->cr > 0 && step->cr <= 1))

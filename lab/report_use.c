@@ -8,14 +8,15 @@ enum { SHOWN_MOST = 30 };
 
 /* A plan, or a ratio with its collective. */
 typedef struct use {
-  const char *codec, *collective;
+  const char *plan, *codec, *collective;
   double cr;
   double place; /* of its collective among those of the report */
   double steps, compress_ms, comm_ms, bytes;
 } use;
 
 static bool same(const use *u, const weir_report_step *s) {
-  return u->codec == s->codec && u->collective == s->collective && u->cr == s->cr;
+  return u->plan == s->plan && u->codec == s->codec && u->collective == s->collective &&
+         u->cr == s->cr;
 }
 
 /* The most used first; then as they are named, so that the order says nothing by chance. */
@@ -23,7 +24,8 @@ static int by_steps(const void *a, const void *b) {
   const use *const x = a, *const y = b;
   if (x->steps != y->steps) return x->steps < y->steps ? 1 : -1;
   if (x->cr != y->cr) return x->cr < y->cr ? 1 : -1;
-  return strcmp(x->collective, y->collective);
+  const int order = strcmp(x->collective, y->collective);
+  return order ? order : strcmp(x->plan, y->plan);
 }
 
 static GArray *count_uses(const weir_report_rows *rows) {
@@ -34,7 +36,8 @@ static GArray *count_uses(const weir_report_rows *rows) {
     if (at >= uses->len || !same(&g_array_index(uses, use, at), s))
       for (at = 0; at < uses->len && !same(&g_array_index(uses, use, at), s);) at++;
     if (at == uses->len) {
-      const use fresh = {.codec = s->codec, .collective = s->collective, .cr = s->cr};
+      const use fresh = {
+          .plan = s->plan, .codec = s->codec, .collective = s->collective, .cr = s->cr};
       g_array_append_val(uses, fresh);
     }
     use *u = &g_array_index(uses, use, at);
@@ -48,7 +51,8 @@ static GArray *count_uses(const weir_report_rows *rows) {
 }
 
 static void add_use(weir_doc *doc, const use *u, double all) {
-  g_autofree char *plan = g_strdup_printf("%s:%.4g:%s", u->codec, u->cr, u->collective);
+  g_autofree char *plan =
+      *u->plan ? g_strdup(u->plan) : g_strdup_printf("%s:%.4g:%s", u->codec, u->cr, u->collective);
   weir_doc_row(doc);
   weir_doc_plan(doc, plan, "");
   weir_doc_cell(doc, "%.0f", u->steps);

@@ -581,6 +581,25 @@ Test(report, use_of_plans) {
   for (size_t i = 0; i < G_N_ELEMENTS(row); i++) cr_assert(strstr(page, row[i]), "%s", row[i]);
 }
 
+/* Plans that differ in their wire format alone are two, and low rank is named by its rank. */
+Test(report, use_of_plans_by_name) {
+  g_autofree char *csv = slurp("steps.csv");
+  const size_t head = (size_t)(strchr(csv, '\n') + 1 - csv);
+  static const char *const plan[] = {"companded:0.09375:sra,companded,0.09375,sra",
+                                     "companded:0.09375:sra:huffman,companded,0.09375,sra",
+                                     "powersgd:16:dense-sra:huffman,powersgd,0.25,dense-sra",
+                                     "powersgd:16:dense-sra:huffman,powersgd,0.25,dense-sra"};
+  g_autoptr(GString) text = g_string_new_len(csv, (gssize)head);
+  for (size_t i = 0; i < G_N_ELEMENTS(plan); i++)
+    g_string_append_printf(text, "%zu,0,0,%s,1,1,1,0,1,1000,1,1,1,1,1,1,%zu,,1\n", i, plan[i], i);
+  store("steps.csv", text->str, (gssize)text->len);
+  g_autofree char *page = page_of_run();
+  cr_assert(strstr(page, "companded:0.09375:sra</span></td><td class=n>1</td>"));
+  cr_assert(strstr(page, "companded:0.09375:sra:huffman</span></td><td class=n>1</td>"));
+  cr_assert(strstr(page, "powersgd:16:dense-sra:huffman</span></td><td class=n>2</td>"));
+  cr_assert_null(strstr(page, "powersgd:0.25"));
+}
+
 /* --- long runs -------------------------------------------------------------------------------- */
 
 enum { LONG_STEPS = 20000, LONG_DECISIONS = 500, LONG_EACH = 45 /* into 450 points */ };
