@@ -83,6 +83,8 @@ weir_status weir_emulate_prepare(weir_emulate **out, const weir_emulate_options 
   if (!status) status = weir_scenario_read_network(&e->scenario, options->scenario);
   if (!status) status = apply_options(e);
   if (!status) status = weir_trace_of(&e->trace, &e->scenario);
+  const weir_schedule schedule = {&e->scenario, &e->trace};
+  if (!status) status = weir_schedule_check(&schedule);
   if (!status && e->out) status = check_out(e);
   if (!status) status = choose_network(e);
   if (status) {

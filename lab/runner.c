@@ -322,7 +322,9 @@ static weir_status check_source(const weir_run *run) {
 
 /* Which network it is going to be, and whether it will do. */
 static weir_status settle_network(weir_run *run) {
+  const weir_schedule schedule = weir_run_schedule(run);
   weir_status status = choose_network(run);
+  if (!status && run->network != WEIR_NETWORK_SIM) status = weir_schedule_check(&schedule);
   if (!status) status = check_source(run);
   return status ? status : check_plans(run);
 }

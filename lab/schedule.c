@@ -1,6 +1,9 @@
 #include "lab/schedule.h"
 
 #include <math.h>
+#include <stdio.h>
+
+#include "base/base.h"
 
 static void trace_shape(const weir_schedule *schedule, double rate_bytes_s, weir_shape *shape) {
   const weir_scenario *s = schedule->scenario;
@@ -39,6 +42,24 @@ double weir_schedule_window(const weir_schedule *schedule) {
     widest = fmax(widest, shape.rate_bytes_s * 2 * shape.delay_s);
   }
   return widest;
+}
+
+weir_status weir_schedule_check(const weir_schedule *schedule) {
+  const weir_scenario *s = schedule->scenario;
+  for (size_t i = 0; i < states(schedule); i++) {
+    weir_shape shape;
+    char why[160];
+    state(schedule, i, &shape);
+    const weir_status status = weir_shape_check(&shape);
+    if (!status) continue;
+    (void)snprintf(why, sizeof why, "%s", weir_last_error());
+    if (s->phase_count)
+      return weir_fail(status, "%s:%d: [phase %s]: %s, bandwidth_scale applied", s->path,
+                       s->phases[i].line, s->phases[i].name, why);
+    return weir_fail(status, "%s:%d: the trace at %g s: %s, bandwidth_scale applied", s->path,
+                     s->trace.line, (double)i * schedule->trace->interval_s, why);
+  }
+  return WEIR_OK;
 }
 
 bool weir_schedule_needs_netem(const weir_schedule *schedule) {

@@ -254,7 +254,7 @@ static weir_status apply_leaf(const weir_shaper *shaper, const weir_shape *shape
 
 static bool is_fraction(double value) { return value >= 0 && value < 1; }
 
-weir_status weir_shaper_apply(weir_shaper *shaper, const weir_shape *shape) {
+weir_status weir_shape_check(const weir_shape *shape) {
   if (!(shape->rate_bytes_s >= min_rate && shape->rate_bytes_s <= max_rate))
     return weir_fail(WEIR_E_INVALID, "a rate of %g bytes/s: %g to %g can be set",
                      shape->rate_bytes_s, min_rate, max_rate);
@@ -263,7 +263,12 @@ weir_status weir_shaper_apply(weir_shaper *shaper, const weir_shape *shape) {
                      max_delay_s);
   if (!is_fraction(shape->loss) || !is_fraction(shape->reorder) || !is_fraction(shape->duplicate))
     return weir_fail(WEIR_E_INVALID, "loss, reorder and duplicate are fractions in [0, 1)");
-  weir_status status = apply_root(shaper);
+  return WEIR_OK;
+}
+
+weir_status weir_shaper_apply(weir_shaper *shaper, const weir_shape *shape) {
+  weir_status status = weir_shape_check(shape);
+  if (status == WEIR_OK) status = apply_root(shaper);
   if (status == WEIR_OK) status = apply_class(shaper, shape->rate_bytes_s);
   if (status == WEIR_OK) status = apply_leaf(shaper, shape);
   if (status == WEIR_OK) status = set_gso(shaper, gso_bytes(shape->rate_bytes_s), "weir");

@@ -20,6 +20,8 @@ typedef struct weir_shape {
 /* Is there delay, loss, reordering or duplication in it? */
 bool weir_shape_needs_netem(const weir_shape *shape);
 bool weir_shape_equal(const weir_shape *a, const weir_shape *b);
+/* Can it be set?  WEIR_E_INVALID with what is out of range. */
+weir_status weir_shape_check(const weir_shape *shape);
 
 /* What has passed an interface since it was made, headers included. */
 typedef struct weir_shaper_counters {

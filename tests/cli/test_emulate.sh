@@ -42,6 +42,11 @@ network '[phase a]' 'latency_ms = 0' 'bandwidth_gbps = 1'
 refused "file.ini:3: [phase a] has no key epochs; expected FIRST-LAST" file.ini --out made -- true
 network '[phase a]' 'seconds = 0' 'latency_ms = 0' 'bandwidth_gbps = 1'
 refused "file.ini:4: seconds = 0 is not allowed" file.ini --out made -- true
+network '[phase a]' 'seconds = 1' 'latency_ms = 0' 'bandwidth_gbps = 1' '[phase b]' 'seconds = 1' 'latency_ms = 0' 'bandwidth_gbps = 1e-7'
+refused "file.ini:7: [phase b]: a rate of 12.5 bytes/s: 125 to 1.25e+11 can be set" file.ini --out made -- true
+network '[trace]' 'file = slots' 'latency_ms = 0' 'slot_bytes = 100'
+printf '1\n2\n3\n2500\n' >slots
+refused "file.ini:4: the trace at 1 s: a rate of 100 bytes/s" file.ini --out made -- true
 network '[phase a]' 'epochs = 1-2' 'latency_ms = 0' 'bandwidth_gbps = 1' '[phase b]' 'epochs = 4' 'latency_ms = 0' 'bandwidth_gbps = 1'
 refused "no phase for epoch 3" file.ini --out made -- true
 printf '[phase a]\nseconds = 1\nlatency_ms = 0\nbandwidth_gbps = 1\n' >file.ini
@@ -52,6 +57,13 @@ network '[phase a]' 'seconds = 2' 'latency_ms = 0' 'bandwidth_gbps = 1' '[traini
 "$weir" run file.ini --out made >out 2>errors
 [ $? -eq 2 ] && grep -qF "file.ini:3: [phase a] has no key epochs; expected FIRST-LAST" errors && [ ! -e made ] ||
   fail "weir run takes phases without epochs: $(cat errors)"
+
+# A rate that no kernel can be set to is found before the training, not when its phase is due.
+network '[phase a]' 'epochs = 1' 'latency_ms = 0' 'bandwidth_gbps = 1' '[phase b]' 'epochs = 2' 'latency_ms = 0' 'bandwidth_gbps = 1e-7' \
+  '[training]' 'batch = 4' 'learning_rate = 0.1' 'epochs = 2' 'steps_per_epoch = 1' 'model = recommender'
+"$weir" run file.ini --network tc --out made >out 2>errors
+[ $? -eq 2 ] && [ ! -e made ] && grep -qE "file.ini:7: \[phase b\]: a rate of 12.5 bytes/s|network tc is not available" errors ||
+  fail "weir run takes a rate that cannot be set: $(cat errors)"
 
 # A report of something else.
 report() { # WORDS JSON
