@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <glib.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,7 +193,7 @@ static weir_status check_memory(weir_run *run) {
                   "%" PRIu32
                   " workers need about %.1f GiB of memory and %.1f GiB are available; expected at "
                   "most %.0f workers",
-                  s->workers, need / 1073741824, have / 1073741824, have / worker);
+                  s->workers, need / 1073741824, have / 1073741824, floor(have / worker));
   return at_place(WEIR_E_INVALID, s->path, s->workers_line);
 }
 
@@ -229,6 +230,16 @@ static weir_status check_batch(weir_run *run) {
 
 uint64_t weir_run_steps(const weir_run *run) {
   return run->scenario.epochs * weir_worker_steps_per_epoch(&run->scenario, &run->data);
+}
+
+/* A fault that never strikes would show nothing, and look as if the run had withstood it. */
+static weir_status check_fault(const weir_run *run) {
+  const weir_scenario *s = &run->scenario;
+  if (!s->fault || s->fault_step < weir_run_steps(run)) return WEIR_OK;
+  (void)weir_fail(WEIR_E_INVALID,
+                  "the fault's step %" PRIu32 " is none of the run's; expected 0 to %" PRIu64,
+                  s->fault_step, weir_run_steps(run) - 1);
+  return at_place(WEIR_E_INVALID, s->path, s->fault_line);
 }
 
 uint64_t weir_run_seed(const weir_run *run) { return run->scenario.seed; }
@@ -370,6 +381,7 @@ weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
   if (!status) status = load_data(run);
   if (!status) status = check_memory(run);
   if (!status) status = check_batch(run);
+  if (!status) status = check_fault(run);
   if (!status) status = weir_run_check_buckets(run);
   if (!status) status = weir_run_spares(run, run->out);
   if (!status && !options->launched) status = settle_network(run);

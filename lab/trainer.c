@@ -203,6 +203,7 @@ weir_status weir_trainer_backward(weir_trainer *t, double *loss) {
   t->model.pace = (weir_pace_of){.layer_s = t->config.layer_s, /* evaluating does not wait */
                                  .flop_s = t->config.flop_s,
                                  .virtual_time = t->config.virtual_time};
+  t->model.step = t->at.step;
   weir_status status = forward(t);
   if (!status && t->forward_over) status = t->forward_over(t->model.user);
   if (!status) status = weir_model_backward(&t->model, loss);

@@ -64,6 +64,7 @@ struct weir_model {
   float *logits;           /* outputs x classes; one class: of a yes */
   uint8_t *label;          /* [outputs] */
   weir_pace_of pace;
+  uint64_t step;                                   /* updates before this pass */
   weir_status (*ready)(void *user, size_t tensor); /* NULL: nobody; a failure ends the pass */
   void *user;
   size_t told; /* tensors of this pass */

@@ -14,7 +14,6 @@ enum { NOISE = 1 << 16 };
 typedef struct shaped {
   weir_profile profile;
   float *noise;
-  uint64_t passes;
 } shaped;
 
 static weir_status list_tensors(weir_model *m, const weir_profile *profile, const char *path) {
@@ -65,9 +64,10 @@ static weir_status forward(weir_model *m, const weir_batch *batch) {
   return WEIR_OK;
 }
 
-/* Another part of the noise in every pass and tensor. */
-static void fill(const shaped *s, size_t tensor, float *to, size_t count) {
-  const uint64_t at[2] = {s->passes, tensor};
+/* Another part of the noise in every step and tensor: the same again where a step is, after a trial
+ * or in a run that goes on. */
+static void fill(const shaped *s, uint64_t step, size_t tensor, float *to, size_t count) {
+  const uint64_t at[2] = {step, tensor};
   size_t from = (size_t)(weir_hash(WEIR_HASH_INIT, at, sizeof at) % NOISE);
   for (size_t done = 0; done < count;) {
     const size_t part = MIN(count - done, (size_t)NOISE - from);
@@ -78,15 +78,14 @@ static void fill(const shaped *s, size_t tensor, float *to, size_t count) {
 }
 
 static weir_status backward(weir_model *m) {
-  shaped *s = m->own;
+  const shaped *s = m->own;
   weir_status status = WEIR_OK;
   for (size_t t = 0; t < m->count && !status; t++) {
     const double begin = weir_pace_clock(m->pace.virtual_time) - m->pace.late_s;
-    fill(s, t, m->gradient + m->tensors[t].offset, m->tensors[t].numel);
+    fill(s, m->step, t, m->gradient + m->tensors[t].offset, m->tensors[t].numel);
     m->pace.late_s = weir_pace(m->pace.virtual_time, begin, s->profile.tensors[t].gap_s);
     status = weir_model_tell(m);
   }
-  s->passes++;
   return status;
 }
 

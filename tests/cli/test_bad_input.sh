@@ -57,6 +57,8 @@ edited "zero bandwidth" 12 "bandwidth_gbps = 0" 's/= 10$/= 0/'
 edited "NaN" 12 "bandwidth_gbps = nan" 's/= 10$/= nan/'
 edited "NaN latency" 11 "latency_ms = NaN" 's/latency_ms = 1$/latency_ms = NaN/'
 edited "no workers" 2 "workers = 0" 's/^workers = 2/workers = 0/'
+good | sed '$a [fault]\nkind = kill\nrank = 1\nstep = 8' >late.ini # steps are 0 to 7
+refused "a fault that never strikes" "late.ini:19: .*the fault's step 8 is none of the run's" run late.ini --network tc --out out
 edited "text for a number" 5 "batch = many" 's/^batch = 8/batch = many/'
 edited "no data set there" 5 "/nowhere" 's/^(batch = 8)/data_dir = \/nowhere\n\1/'
 edited "unknown policy in the file" 3 "policy warp is unknown" 's/^(bandwidth_scale.*)/policy = warp/'

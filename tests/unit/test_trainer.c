@@ -1,8 +1,10 @@
 /* The lab's trainer: its batches, updates and checkpoints, to the bit. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../held.h"
 #include "base/base.h"
@@ -157,6 +159,42 @@ Test(trainer, restored_state_continues_bit_for_bit) {
   weir_trainer_weights_sha256(t, again);
   cr_assert_str_eq(again, once);
   cr_assert_str_neq(other, once);
+  weir_trainer_free(t);
+  weir_dataset_free(&data);
+}
+
+/* Noise, too, is of a step: the same when a trial is rolled back, or a run goes on, and other in
+ * the next step. */
+Test(trainer, shaped_noise_goes_with_the_position) {
+  weir_dataset data = synthetic();
+  weir_trainer_config config = plain();
+  static const char profile[] = "tensor,numel,gap_us\na,40,0\nb,300,0\n";
+  char path[] = "/tmp/weir-shape-XXXXXX";
+  const int file = mkstemp(path);
+  cr_assert(file >= 0 && write(file, profile, strlen(profile)) == (ssize_t)strlen(profile));
+  (void)close(file);
+  config.model = "shaped";
+  config.batch = 1;
+  (void)snprintf(config.sizes.shape, sizeof config.sizes.shape, "%s", path);
+  weir_trainer *t = make(&config, &data);
+  (void)unlink(path);
+  enum { ALL = 340 };
+  float first[ALL], second[ALL];
+  const weir_state_hooks hooks = weir_trainer_hooks(t);
+  FREED void *position = malloc(hooks.bytes(hooks.user));
+  cr_assert(position);
+  train(t, 3);
+  hooks.save(hooks.user, position);
+  train(t, 1);
+  memcpy(first, weir_trainer_gradient(t, 0), sizeof first);
+  train(t, 1);
+  memcpy(second, weir_trainer_gradient(t, 0), sizeof second);
+  hooks.load(hooks.user, position);
+  train(t, 1);
+  cr_assert_arr_eq(weir_trainer_gradient(t, 0), first, sizeof first);
+  train(t, 1);
+  cr_assert_arr_eq(weir_trainer_gradient(t, 0), second, sizeof second);
+  cr_assert_arr_neq(first, second, sizeof first);
   weir_trainer_free(t);
   weir_dataset_free(&data);
 }
