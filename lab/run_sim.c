@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "lab/channel.h"
 #include "lab/runner_private.h"
+#include "lab/stage.h"
 
 typedef struct sim_worker {
   weir_worker_config config;
@@ -86,6 +87,7 @@ weir_status weir_run_sim(void *user) {
   weir_supervisor_member *members = calloc(n, sizeof *members);
   char(*digests)[65] = calloc(n, sizeof *digests);
   weir_status status = WEIR_OK;
+  weir_stage_descriptors(n);
   if (!workers || !members || !digests)
     status = weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu32 " workers", n);
   if (!status)

@@ -36,6 +36,15 @@ void weir_stage_open_signals(void) {
   (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+void weir_stage_descriptors(size_t workers) {
+  enum { EACH = 4, OTHERS = 64 };
+  struct rlimit limit;
+  const rlim_t wanted = (rlim_t)workers * EACH + OTHERS;
+  if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static void child(int to, weir_status (*body)(void *user), void *user) {
   weir_stage_die_with_parent();
   (void)signal(SIGTERM, SIG_DFL); /* blocked, not ignored: they wait for who reads them */

@@ -2,6 +2,7 @@
 #ifndef WEIR_LAB_STAGE_H
 #define WEIR_LAB_STAGE_H
 
+#include <stddef.h>
 #include <weir/status.h>
 
 /* Run in a child process that dies with its caller; its status and message become the caller's.
@@ -17,5 +18,10 @@ void weir_stage_die_with_parent(void);
 
 /* For a process forked within a body, or a body that reads no signals: block none. */
 void weir_stage_open_signals(void);
+
+/* Whoever holds so many workers has some descriptors for each: a namespace, a shaper, and two to
+ * hear it by.  A usual limit of 1024 ends at some 250 of them; what may be had above it is taken.
+ * Where that is not enough, what then cannot be opened says so. */
+void weir_stage_descriptors(size_t workers);
 
 #endif

@@ -21,6 +21,7 @@
 #include <weir/status.h>
 
 #include "base/base.h"
+#include "lab/stage.h"
 
 static weir_status refused(int error, const char *what, const char *name) {
   return weir_fail(error == -NLE_NOMEM ? WEIR_E_NOMEM : WEIR_E_UNSUPPORTED,
@@ -30,10 +31,12 @@ static weir_status refused(int error, const char *what, const char *name) {
 static weir_status connect_route(struct nl_sock **socket) {
   *socket = nl_socket_alloc();
   if (!*socket) return weir_fail(WEIR_E_NOMEM, "no memory for a netlink socket");
-  const int error = nl_connect(*socket, NETLINK_ROUTE);
+  errno = 0;
+  const int error = nl_connect(*socket, NETLINK_ROUTE), why = errno;
   if (!error) return WEIR_OK;
   nl_socket_free(*socket);
-  return weir_fail(WEIR_E_UNSUPPORTED, "no netlink socket: %s", nl_geterror(error));
+  return weir_fail(WEIR_E_UNSUPPORTED, "no netlink socket: %s",
+                   why ? strerror(why) : nl_geterror(error)); /* libnl knows few reasons */
 }
 
 static weir_status weir_netlink_up(const char *name) {
@@ -81,12 +84,22 @@ static weir_status weir_netlink_veth(const char *name, const char *peer_name, in
   return error ? refused(error, "to add veth pair", name) : WEIR_OK;
 }
 
+/* Looking takes a descriptor. */
+static weir_status index_of(const char *name, int *index) {
+  *index = (int)if_nametoindex(name);
+  if (*index) return WEIR_OK;
+  return weir_fail(WEIR_E_UNSUPPORTED, "interface %s cannot be looked up: %s", name,
+                   strerror(errno));
+}
+
 static weir_status weir_netlink_enslave(const char *name, const char *bridge) {
   struct nl_sock *socket;
-  weir_status status = connect_route(&socket);
+  int under = 0, index = 0;
+  weir_status status = index_of(bridge, &under);
+  if (!status) status = index_of(name, &index);
+  if (!status) status = connect_route(&socket);
   if (status) return status;
-  const int error =
-      rtnl_link_enslave_ifindex(socket, (int)if_nametoindex(bridge), (int)if_nametoindex(name));
+  const int error = rtnl_link_enslave_ifindex(socket, under, index);
   nl_socket_free(socket);
   return error ? refused(error, "to put on the bridge", name) : WEIR_OK;
 }
@@ -138,9 +151,10 @@ static int widen_route(struct nl_sock *socket, int index, struct nl_addr *networ
 static weir_status weir_netlink_address(const char *link, uint32_t address, int prefix,
                                         uint32_t initial_packets) {
   struct nl_sock *socket;
-  weir_status status = connect_route(&socket);
+  int index = 0;
+  weir_status status = index_of(link, &index);
+  if (!status) status = connect_route(&socket);
   if (status) return status;
-  const int index = (int)if_nametoindex(link);
   const uint32_t mask = prefix ? ~UINT32_C(0) << (32 - prefix) : 0;
   struct nl_addr *local = network_address(address, prefix);
   struct nl_addr *source = network_address(address, 32);
@@ -268,6 +282,7 @@ static weir_status add_worker(weir_topology *t, int worker, double window_bytes)
 
 weir_status weir_topology_create(weir_topology **out, int workers, double window_bytes) {
   *out = NULL;
+  weir_stage_descriptors((size_t)workers);
   weir_topology *t = calloc(1, sizeof *t);
   weir_status status = WEIR_E_NOMEM;
   if (!t) return weir_fail(status, "no memory for the cluster");

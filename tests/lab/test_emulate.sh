@@ -75,7 +75,15 @@ grep -q '"put_down" : true' out/emulate.json || fail "who was ended by the runne
 ends 4 --grace-s 0.3 -- sh -c '[ $RANK = 1 ] && exit 4; trap "" TERM INT; sleep 47110815; sleep 47110815'
 ends 124 --timeout-s 0.5 -- sleep 47110815
 grep -q '"outcome" : "timed out"' out/emulate.json || fail "the time-out is not told"
-# Nor do ranks that print without end, faster than it can be read, keep the time-out from coming.
+# A limit of descriptors is raised where it may be; where not, what is wrong is said.
+(ulimit -S -n 40 && exec timeout -s KILL 60 "$weir" emulate "$work/flat.ini" --network tc --workers 14 -- true) 2>errors ||
+  fail "14 workers under a soft limit of 40 descriptors: $(cat errors)"
+(ulimit -n 40 && exec timeout -s KILL 60 "$weir" emulate "$work/flat.ini" --network tc --workers 14 -- true) 2>errors &&
+  fail "14 workers have 40 descriptors"
+grep -q "Too many open files" errors || fail "40 descriptors: $(cat errors)"
+nothing_left "a limit of descriptors"
+
+# Ranks that print without end, faster than it can be read, do not keep the time-out from coming.
 timeout -s KILL 60 "$weir" emulate "$work/flat.ini" --network tc --timeout-s 1 -- yes >/dev/null 2>errors
 [ $? = 124 ] || fail "ranks that print without end: $(cat errors)"
 nothing_left yes
