@@ -142,7 +142,7 @@ static weir_status supervise(tc_run *tc) {
   if (!status)
     status = set_network(tc, weir_run_epoch(run), supervisor.elapsed_s, &supervisor.in_force);
   if (!status) status = fork_workers(tc);
-  /* After a failed fork, those that were forked end with this process, which is their process 1. */
+  /* After a failed fork, those that were forked end with this process. */
   if (!status) status = weir_supervisor_run(&supervisor);
   weir_progress_end(&run->progress);
   if (!status) status = weir_run_write(run, &log, (const char(*)[65])digests);
@@ -159,7 +159,7 @@ static weir_status draw_secret(char secret[33]) {
   return WEIR_OK;
 }
 
-/* Process 1 of the run's own namespace of processes: whatever it leaves ends with it. */
+/* The process that holds the network: its workers end with it, however it does. */
 static weir_status inside(void *user) {
   tc_run tc = {.run = user};
   const uint32_t n = tc.run->scenario.workers;

@@ -43,8 +43,8 @@ weir_status weir_summary_write(const weir_summary *summary, const char *director
 
 /* How the run answered a phase; exposed for tests.  `decisions` is the text of decisions.jsonl.
  * Steps are counted as executed, trials included, from the first step of the phase to the one at
- * whose end the first decision was taken that either was triggered by what the schedule changed
- * (latency or bandwidth), or knew both within 10 % of what was set; -1: none. */
+ * whose end the first decision was taken that knew both latency and bandwidth within 10 % of what
+ * was set (a latency within 0.05 ms at least); -1: none. */
 int weir_summary_answered(const weir_steplog *log, const char *decisions, uint32_t first_epoch,
                           uint32_t last_epoch);
 /* Bytes of rank 0's active probes over what its link, as set, could have carried. */
