@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "lab/emulate_private.h"
+#include "lab/stage.h"
 #include "lab/uml.h"
 
 #define WORKER_MIB 2048 /* PyTorch with its test data */
@@ -60,8 +61,7 @@ static char **environment(void) {
 /* As much as there is, and no more than what the workers may want. */
 static size_t memory(const weir_emulate *e) {
   if (e->options.memory_mib) return e->options.memory_mib;
-  const size_t there =
-      (size_t)sysconf(_SC_AVPHYS_PAGES) / 1024 * (size_t)sysconf(_SC_PAGESIZE) / 1024;
+  const size_t there = (size_t)(weir_stage_memory() / 1048576);
   return MAX(BOOT_MIB, MIN(BOOT_MIB + WORKER_MIB * (size_t)e->scenario.workers, there / 4 * 3));
 }
 

@@ -208,6 +208,7 @@ static void add_rates(weir_doc *doc, const told *t, bool sent) {
   const guint each = (t->samples->len + POINTS_MOST - 1) / POINTS_MOST;
   weir_doc_chart(doc, "lines", sent ? "sent, Mbit/s" : "received, Mbit/s", "elapsed, s", 0,
                  fmax(t->elapsed_s, 1e-3));
+  weir_doc_flag(doc, "named", sent); /* once is enough */
   add_marks(doc, t);
   weir_doc_list(doc, "series");
   add_series(doc, "set", "#7a8ca3", "step");

@@ -157,16 +157,6 @@ static weir_status parse_clock(weir_run *run) {
   return WEIR_OK;
 }
 
-static double available_bytes(void) {
-  FILE *file = fopen("/proc/meminfo", "re");
-  char line[128];
-  unsigned long long kib = 0;
-  while (file && fgets(line, sizeof line, file))
-    if (sscanf(line, "MemAvailable: %llu", &kib) == 1) break;
-  if (file) (void)fclose(file);
-  return (double)kib * 1024;
-}
-
 /* What a worker takes; a model that cannot be made is found here, too. */
 static weir_status size_worker(weir_run *run, double *bytes) {
   const weir_scenario *s = &run->scenario;
@@ -186,7 +176,7 @@ static weir_status check_memory(weir_run *run) {
   double worker = 0;
   weir_status status = size_worker(run, &worker);
   if (status || run->options.launched) return status;
-  const double need = s->workers * worker, have = available_bytes();
+  const double need = s->workers * worker, have = weir_stage_memory();
   run->memory_bytes = (uint64_t)need;
   if (have <= 0 || need <= have) return WEIR_OK;
   (void)weir_fail(WEIR_E_INVALID,

@@ -45,6 +45,16 @@ void weir_stage_descriptors(size_t workers) {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+double weir_stage_memory(void) {
+  FILE *file = fopen("/proc/meminfo", "re");
+  char line[128];
+  unsigned long long kib = 0;
+  while (file && fgets(line, sizeof line, file))
+    if (sscanf(line, "MemAvailable: %llu", &kib) == 1) break;
+  if (file) (void)fclose(file);
+  return (double)kib * 1024;
+}
+
 static void child(int to, weir_status (*body)(void *user), void *user) {
   weir_stage_die_with_parent();
   (void)signal(SIGTERM, SIG_DFL); /* blocked, not ignored: they wait for who reads them */

@@ -24,4 +24,8 @@ void weir_stage_open_signals(void);
  * Where that is not enough, what then cannot be opened says so. */
 void weir_stage_descriptors(size_t workers);
 
+/* Bytes that processes can have, with what the kernel keeps of files and would give; 0: not
+ * known. */
+double weir_stage_memory(void);
+
 #endif
