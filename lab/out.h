@@ -11,7 +11,8 @@ weir_status weir_out_check(const char *out); /* writable, or could be made; touc
  * WEIR_E_INVALID if so. */
 weir_status weir_out_spares(const char *out, const char *what, const char *path);
 /* Make it, keep other runs out of it until weir_out_close(lock), and remove an older run's files.
- * Where no run has left anything, files of such names are a user's and stay. */
+ * Where no run has left anything, files of such names are a user's and stay, but for those that
+ * this run comes to write. */
 weir_status weir_out_open(const char *out, int *lock);
 /* The same for a run that goes on there: what it was killed with is given a moment to end, and what
  * it goes on from stays. */
