@@ -35,8 +35,8 @@ static void print_line(weir_emulation *run, uint32_t rank) {
 static void take_text(weir_emulation *run, uint32_t rank, const char *text, size_t count) {
   weir_emulated *p = &run->process[rank];
   for (size_t i = 0; i < count; i++) {
-    if (text[i] != '\n') p->line[p->held++] = text[i];
     if (text[i] == '\n' || p->held == sizeof p->line) print_line(run, rank);
+    if (text[i] != '\n') p->line[p->held++] = text[i];
   }
 }
 

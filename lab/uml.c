@@ -196,11 +196,12 @@ bool weir_uml_available(weir_uml_clock clock, char why[512]) {
 
 static void put_lines(const machine *m, stream *s, const char *bytes, size_t count) {
   for (size_t i = 0; i < count; i++) {
+    if (bytes[i] == '\n' || s->held == sizeof s->line - 1) {
+      s->line[s->held] = 0;
+      s->held = 0;
+      m->config->line(m->config->user, s->is_error, s->line);
+    }
     if (bytes[i] != '\n') s->line[s->held++] = bytes[i] ? bytes[i] : ' ';
-    if (bytes[i] != '\n' && s->held < sizeof s->line - 1) continue;
-    s->line[s->held] = 0;
-    s->held = 0;
-    m->config->line(m->config->user, s->is_error, s->line);
   }
 }
 

@@ -75,6 +75,10 @@ grep -q '"put_down" : true' out/emulate.json || fail "who was ended by the runne
 ends 4 --grace-s 0.3 -- sh -c '[ $RANK = 1 ] && exit 4; trap "" TERM INT; sleep 47110815; sleep 47110815'
 ends 124 --timeout-s 0.5 -- sleep 47110815
 grep -q '"outcome" : "timed out"' out/emulate.json || fail "the time-out is not told"
+# A line that is as long as what is kept of one is one.
+ends 0 --workers 1 -- sh -c 'head -c 4096 /dev/zero | tr "\0" x; echo; echo next'
+[ "$(wc -l <said)" = 2 ] && [ "$(tail -n 1 said)" = next ] || fail "a long line: $(cut -c1-20 said)"
+
 # A limit of descriptors is raised where it may be; where not, what is wrong is said.
 (ulimit -S -n 40 && exec timeout -s KILL 60 "$weir" emulate "$work/flat.ini" --network tc --workers 14 -- true) 2>errors ||
   fail "14 workers under a soft limit of 40 descriptors: $(cat errors)"
