@@ -80,9 +80,10 @@ static void add_number(GPtrArray *argv, const char *option, double value) {
 static char **inner(const weir_emulate *e, const char *self) {
   const weir_emulate_options *o = &e->options;
   GPtrArray *argv = g_ptr_array_new();
-  g_autofree char *scenario = g_canonicalize_filename(o->scenario, NULL);
+  g_autofree char *whole = g_canonicalize_filename(o->scenario, NULL);
+  g_autofree char *scenario = weir_uml_seen_at(whole);
   add(argv, self, "emulate");
-  add(argv, scenario, NULL);
+  add(argv, scenario ? scenario : whole, NULL);
   add(argv, "--network", "tc");
   add(argv, "--inside-uml", NULL);
   if (e->out) add(argv, "--out", "/run/out");

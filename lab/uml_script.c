@@ -128,13 +128,20 @@ static void quote(FILE *file, const char *text) {
 }
 
 /* tmpfs hides the host's /run: what lies there is reached through /run/host. */
+char *weir_uml_seen_at(const char *path) {
+  static const char hidden[] = "/run/", seen[] = "/run/host/";
+  const bool moved = !strncmp(path, hidden, sizeof hidden - 1);
+  const size_t room = sizeof seen + strlen(path);
+  char *text = malloc(room);
+  if (text)
+    (void)snprintf(text, room, "%s%s", moved ? seen : "", path + (moved ? sizeof hidden - 1 : 0));
+  return text;
+}
+
 static void quote_path(FILE *file, const char *path) {
-  char moved[WEIR_UML_PATH + 16];
-  if (!strncmp(path, "/run/", 5)) {
-    (void)snprintf(moved, sizeof moved, "/run/host/%s", path + 5);
-    path = moved;
-  }
-  quote(file, path);
+  char *seen = weir_uml_seen_at(path);
+  quote(file, seen ? seen : path);
+  free(seen);
 }
 
 /* Load a module and before it what it needs; modules.dep lists that nearest first.  A kernel that
