@@ -143,7 +143,8 @@ static double settle_target(const weir_comparison *c) {
     sum += run->final_accuracy;
     baselines++;
   }
-  return (baselines ? sum / (double)baselines : best) - MARGIN;
+  const double reached = baselines ? sum / (double)baselines : best;
+  return isnan(reached) ? NAN : fmax(0, reached - MARGIN);
 }
 
 void weir_comparison_judge(weir_comparison *c, double target) {

@@ -48,7 +48,8 @@ bool weir_comparison_complete(const weir_comparison *comparison);
 weir_status weir_compared_read(weir_compared *run, const char *directory);
 
 /* Settle the target (a fraction; NaN: mean final accuracy of the dense-ring runs less 0.01, without
- * them the best run's less 0.01), and when each run first had it at an evaluation. */
+ * them the best run's less 0.01; no less than 0), and when each run first had it at an
+ * evaluation. */
 void weir_comparison_judge(weir_comparison *comparison, double target);
 
 /* DIR/compare.json, written under another name and renamed; *text (free it) when not NULL. */

@@ -12,6 +12,7 @@
 #include <weir/plan.h>
 
 #include "base/base.h"
+#include "lab/compare.h"
 #include "lab/report.h"
 
 /* --- the files of a believable run of 4 workers over four phases (as C1); deterministic ------- */
@@ -790,6 +791,26 @@ Test(report_compare, compare_report) {
 
 /* Groups and bit widths are neither fixed plans nor harmful names: weir takes 21 x 0.86 s here, the
  * one fixed plan 10 s, and groups that took 5 s are no fixed policy to be held against. */
+/* Runs that have learnt next to nothing: a target below zero would be refused. */
+Test(report_compare, a_target_is_not_negative) {
+  double point[1][3] = {{1, 1, 0.004}};
+  weir_compared run = {.policy = (char[]){"none:1:dense-ring"},
+                       .folder = (char[]){"none"},
+                       .state = WEIR_COMPARED_DONE,
+                       .final_accuracy = 0.004,
+                       .accuracy = point,
+                       .accuracies = 1};
+  weir_comparison comparison = {.runs = &run, .count = 1};
+  weir_comparison_judge(&comparison, NAN);
+  cr_assert_eq(comparison.target, 0);
+  cr_assert_eq(run.time_to_accuracy_s, 1);
+  cr_assert_eq(weir_comparison_write(&comparison, "s", directory, NULL), WEIR_OK);
+  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  run.state = WEIR_COMPARED_FAILED;
+  weir_comparison_judge(&comparison, NAN);
+  cr_assert(isnan(comparison.target), "%g", comparison.target);
+}
+
 Test(report_compare, comparison_of_all_kinds_of_policies) {
   store("compare.json",
         "{\"target_accuracy\":0.8,\"runs\":["
