@@ -8,8 +8,6 @@
 static weir_status between(const weir_engine *engine) {
   weir_status status = weir_engine_check(engine);
   if (status != WEIR_OK) return status;
-  if (engine->in_trial)
-    return weir_fail(WEIR_E_STATE, "a trial is under way, of which nothing will remain");
   for (size_t t = 0; engine->in_step && t < engine->layout.tensors; t++)
     if (engine->submitted[t] != NULL)
       return weir_fail(WEIR_E_STATE, "tensor %zu was handed in; weir_step_end is due", t);
@@ -18,6 +16,8 @@ static weir_status between(const weir_engine *engine) {
 
 weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engine_memory *memory) {
   weir_status status = between(engine);
+  if (status == WEIR_OK && engine->in_trial)
+    status = weir_fail(WEIR_E_STATE, "a trial is under way, of which nothing will remain");
   if (status == WEIR_OK) status = weir_warm_reserve(engine, rank);
   if (status != WEIR_OK) return status;
   *memory = (weir_engine_memory){.committed = engine->committed,
@@ -58,6 +58,8 @@ weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memor
   return engine->backend->take(engine, memory);
 }
 
+/* In a trial, too: what was kept before it stays at the scale of then, which comes back with the
+ * rest of the trainer's state. */
 weir_status weir_engine_rescale(weir_engine *engine, float factor) {
   const weir_status status = between(engine);
   return status == WEIR_OK ? engine->backend->scale(engine, factor) : status;

@@ -510,7 +510,10 @@ weir_status weir_residual_digest(const weir_session *session, uint64_t *digest);
 
 /* Multiply what has been kept back of gradients, residual and velocity, by a factor that is finite
  * and not 0: when a loss scale changes that all gradients carry.  Between steps, on all ranks
- * alike.  On a device it is queued on weir_options.stream. */
+ * alike.  On a device it is queued on weir_options.stream.  In a trial it holds for the trial: what
+ * comes back when that ends is at the scale that the trial began with, and so the loss scale is to
+ * be, which is state of the trainer (weir_register_state, weir_register_hooks).  WEIR_E_STATE: a
+ * tensor of a step is handed in. */
 weir_status weir_rescale(weir_session *session, double factor);
 
 /* Write, or read, so many bytes; false: it failed. */

@@ -13,6 +13,7 @@
 typedef struct program {
   weir_plan first;
   weir_directive after[STEPS_MAX];
+  float rescaled[STEPS_MAX]; /* before a step, what is kept back is, by this; 0: it is not */
   int steps;
   uint64_t weights[GROUP_MAX]; /* out: digest at the end */
   uint64_t residual[GROUP_MAX];
@@ -92,7 +93,12 @@ static void run_steps(member *m, program *p, trainee *t, weir_engine *engine) {
     const uint32_t action = asked != NULL && !repeated ? asked->action : WEIR_ACTION_KEEP;
     if (action == WEIR_ACTION_TRIAL && !trial) take(&before, t, engine);
     if (action == WEIR_ACTION_TRIAL) tried = asked->plan.id;
+    const float factor = p->rescaled[t->step];
     weir_step_info info;
+    if (factor != 0 && weir_engine_rescale(engine, factor) != WEIR_OK) {
+      group_fail(m->group, "before step %d: %s", t->step, weir_last_error());
+      return;
+    }
     if (weir_engine_step_begin(engine, &info) != WEIR_OK) {
       group_fail(m->group, "step %d: %s", t->step, weir_last_error());
       return;
@@ -244,6 +250,24 @@ Test(trials, without_one_nothing_follows) {
   group_well(3, body, &asked, "asked");
   group_well(3, body, &without, "without");
   cr_assert_eq(asked.weights[0], without.weights[0]);
+}
+
+/* A loss scale that changes in a trial holds for what the trial has held back, and goes with it. */
+Test(trials, scales_that_change_in_one_go_with_it) {
+  static program tried, run;
+  memset(&tried, 0, sizeof tried);
+  memset(&run, 0, sizeof run);
+  tried.first = run.first = group_plan(6, 0.1, 0);
+  tried.after[1] = ask(WEIR_ACTION_TRIAL, group_plan(6, 0.02, 1));
+  run.after[1] = ask(WEIR_ACTION_SWITCH, group_plan(6, 0.02, 1));
+  tried.after[4] = ask(WEIR_ACTION_SWITCH, group_plan(0, 1, 2));
+  tried.rescaled[3] = run.rescaled[3] = 0.5F;
+  tried.looked = run.looked = 4;
+  tried.steps = run.steps = 7;
+  group_well(3, body, &tried, "in a trial");
+  group_well(3, body, &run, "without one");
+  for (int r = 0; r < 3; r++)
+    cr_assert_eq(memcmp(tried.average[r], run.average[0], sizeof run.average[0]), 0, "rank %d", r);
 }
 
 Test(trials, leave_nothing_behind) {
