@@ -85,7 +85,8 @@ static bool all_floats(const weir_bucket *bucket) {
 }
 
 /* Where this rank will select from all of e, which one thread makes, what the search will be after
- * is listed on the way; the sample that it begins with is of floats. */
+ * is listed on the way; the sample that it begins with is of floats.  The list lies in memory that
+ * is lent until the search: another thread's context would know of neither. */
 static void look_ahead(weir_bucket *bucket) {
   const weir_engine *engine = bucket->engine;
   const weir_host *host = &engine->host;
@@ -94,7 +95,8 @@ static void look_ahead(weir_bucket *bucket) {
       (bucket->scheme == WEIR_SCHEME_GATHER ||
        (bucket->scheme == WEIR_SCHEME_SHARED && engine->rank == weir_shared_root(bucket)));
   weir_ahead_forget(bucket->context);
-  if (!selects || host->zero || engine->pool != NULL || !all_floats(bucket)) return;
+  if (!selects || !bucket->one_thread || host->zero || engine->pool != NULL || !all_floats(bucket))
+    return;
   weir_host_lend(bucket);
   const weir_ahead_of sum = {.g = (const float *const *)engine->submitted + bucket->first,
                              .u = host->velocity != NULL ? host->velocity + bucket->at : NULL,

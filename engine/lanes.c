@@ -63,7 +63,8 @@ static void *compress(void *argument) {
     bucket->stopwatch = &lanes->compressor.stopwatch;
     bucket->context = lanes->compressor.context;
     bucket->stopwatch->mark = weir_now_s();
-    if (!lanes->engine->curve_wanted) weir_bucket_feed(bucket);
+    bucket->one_thread = !lanes->engine->curve_wanted;
+    if (bucket->one_thread) weir_bucket_feed(bucket);
     weir_bucket_compress(bucket);
     bucket->stopwatch->compress_s = 0;
     weir_lap_compress(bucket);

@@ -90,6 +90,7 @@ typedef struct weir_bucket {
   weir_status status; /* of preparing it */
   char text[256];     /* why that failed */
   bool ready;         /* prepared; under the lanes' lock */
+  bool one_thread;    /* who feeds it compresses it, too: the context goes on from the one */
   bool finite;        /* this rank's e */
   bool overflow;      /* the sum is not finite, on all ranks alike */
   bool listed;        /* its indices are known without the message that names them */

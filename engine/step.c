@@ -115,6 +115,7 @@ static void open_exchange(weir_engine *engine) {
 static void make_ready(weir_engine *engine, weir_bucket *bucket, bool here) {
   bucket->stopwatch = &engine->stopwatch;
   bucket->context = engine->context;
+  bucket->one_thread = here;
   if (here || engine->curve_wanted) {
     weir_bucket_feed(bucket);
     engine->backend->show(bucket);
