@@ -130,6 +130,8 @@ typedef struct reader {
   weir_read_fn read;
   void *user;
   uint64_t hash;
+  char *name; /* of the tensor at hand, in so many bytes */
+  size_t name_room;
 } reader;
 
 static weir_status get(reader *r, void *data, size_t bytes) {
@@ -226,13 +228,28 @@ static weir_status check_header(const weir_session *session, const header *h) {
   return WEIR_OK;
 }
 
-/* Most often they come in the order of registration: the search begins at `from`. */
-static size_t find(const weir_session *session, const char *name, size_t from) {
+/* Most often they come in the order of registration: the search begins at `from`.  Several may have
+ * one name: then one of that length that is not seen yet, else any of them. */
+static size_t find(const weir_session *session, const char *name, uint64_t numel, size_t from,
+                   const bool *seen) {
+  size_t found = session->tensors;
   for (size_t i = 0; i < session->tensors; i++) {
     const size_t t = (from + i) % session->tensors;
-    if (strcmp(session->names[t], name) == 0) return t;
+    if (strcmp(session->names[t], name) != 0) continue;
+    if (!seen[t] && session->offset[t + 1] - session->offset[t] == numel) return t;
+    found = t;
   }
-  return session->tensors;
+  return found;
+}
+
+/* Room for a name, and for those that are not registered, of which messages tell. */
+static size_t room_for_names(const weir_session *session) {
+  size_t room = 4096;
+  for (size_t t = 0; t < session->tensors; t++) {
+    const size_t due = strlen(session->names[t]) + 1;
+    if (due > room) room = due;
+  }
+  return room;
 }
 
 static weir_status get_floats(reader *r, float *to, size_t count, const char *name) {
@@ -245,16 +262,16 @@ static weir_status get_floats(reader *r, float *to, size_t count, const char *na
 
 static weir_status get_tensor(reader *r, const weir_session *session, const header *h,
                               weir_resume *resume, size_t i, bool *seen) {
-  char name[4096];
+  char *const name = r->name;
   tensor told;
   weir_status status = get(r, &told, sizeof told);
-  if (status == WEIR_OK && told.name_bytes >= sizeof name)
+  if (status == WEIR_OK && told.name_bytes >= r->name_room)
     status = weir_fail(WEIR_E_PARSE, "a saved tensor's name is %llu bytes long",
                        (unsigned long long)told.name_bytes);
   if (status == WEIR_OK) status = get(r, name, told.name_bytes);
   if (status != WEIR_OK) return status;
   name[told.name_bytes] = 0;
-  const size_t t = find(session, name, i);
+  const size_t t = find(session, name, told.numel, i, seen);
   if (t == session->tensors || seen[t])
     return weir_fail(WEIR_E_MISMATCH, "the state's tensor \"%s\" is %s", name,
                      t == session->tensors ? "not registered" : "in it twice");
@@ -309,10 +326,14 @@ static weir_status get_learnt(reader *r, const header *h, weir_resume *resume) {
 static weir_status get_state(reader *r, const weir_session *session, const header *h,
                              weir_resume *resume) {
   bool *seen = calloc(session->tensors + 1, sizeof *seen);
-  weir_status status =
-      seen != NULL ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory for a saved state");
+  r->name_room = room_for_names(session);
+  r->name = malloc(r->name_room);
+  weir_status status = seen != NULL && r->name != NULL
+                           ? WEIR_OK
+                           : weir_fail(WEIR_E_NOMEM, "no memory for a saved state");
   for (size_t i = 0; i < session->tensors && status == WEIR_OK; i++)
     status = get_tensor(r, session, h, resume, i, seen);
+  free(r->name);
   free(seen);
   if (status == WEIR_OK) status = get_table(r, h, resume);
   if (status == WEIR_OK) status = get_learnt(r, h, resume);
@@ -360,7 +381,7 @@ weir_status weir_session_load(weir_session *session, weir_read_fn read, void *us
     return weir_fail(WEIR_E_INVALID, "a session and a function to read with are needed");
   if (session->start_tried)
     return weir_fail(WEIR_E_STATE, "a state is loaded before weir_session_start");
-  reader r = {read, user, WEIR_HASH_INIT};
+  reader r = {.read = read, .user = user, .hash = WEIR_HASH_INIT};
   header h;
   weir_resume *next = NULL;
   weir_status status = get(&r, &h, sizeof h);

@@ -609,6 +609,39 @@ Test(session_resume, a_device_that_fails_is_told_of) {
   free(b.data);
 }
 
+/* Whatever can be registered and saved can be loaded: long names, and one name twice. */
+Test(session_resume, any_names_come_back) {
+  const job j = {.policy = "fixed:topk:0.1:ag", .ranks = 1};
+  char name[6000];
+  memset(name, 'n', sizeof name - 1);
+  name[sizeof name - 1] = 0;
+  blob b = {0};
+  uint64_t digest[2];
+  for (int again = 0; again < 2; again++) {
+    worker w = {.job = &j, .name = "names"};
+    weir_session *session = create(&w);
+    float g[N + 12];
+    for (int i = 0; i < N + 12; i++) g[i] = (float)(i % 13) - 5.5F;
+    cr_assert_eq(weir_register_tensor(session, name, 5, NULL), WEIR_OK);
+    cr_assert_eq(weir_register_tensor(session, "b", 7, NULL), WEIR_OK);
+    if (again) cr_assert_eq(weir_session_load(session, take, &b), WEIR_OK, "%s", weir_last_error());
+    cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+    if (!again) {
+      cr_assert_eq(weir_step_begin(session, NULL), WEIR_OK);
+      cr_assert_eq(weir_submit(session, 0, g), WEIR_OK);
+      cr_assert_eq(weir_submit(session, 1, g + A), WEIR_OK);
+      cr_assert_eq(weir_submit(session, 2, g + N), WEIR_OK);
+      cr_assert_eq(weir_submit(session, 3, g + N + 5), WEIR_OK);
+      cr_assert_eq(weir_step_end(session, NULL), WEIR_OK);
+      cr_assert_eq(weir_session_save(session, append, &b), WEIR_OK);
+    }
+    cr_assert_eq(weir_residual_digest(session, &digest[again]), WEIR_OK);
+    weir_session_free(session);
+  }
+  cr_assert_eq(digest[0], digest[1]);
+  free(b.data);
+}
+
 Test(session_resume, damaged_states_are_refused) {
   blob blobs[RANKS_MOST] = {0};
   worker workers[RANKS_MOST];
