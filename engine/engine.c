@@ -44,11 +44,16 @@ void weir_lap_comm(weir_bucket *bucket) {
   }
 }
 
+/* What this rank alone has failed in, the others are told of, who would wait for it. */
 weir_status weir_engine_break(weir_engine *engine, weir_status status) {
   engine->broken = status;
   (void)snprintf(engine->broken_text, sizeof engine->broken_text, "%s", weir_last_error());
-  return status;
+  return status >= WEIR_E_TIMEOUT
+             ? status
+             : weir_engine_blame(engine, weir_comm_rank(engine->config.comm), status);
 }
+
+bool weir_engine_ended(const weir_engine *engine) { return engine->broken != WEIR_OK; }
 
 weir_status weir_engine_check(const weir_engine *engine) {
   if (engine->broken == WEIR_OK) return WEIR_OK;

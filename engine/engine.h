@@ -271,6 +271,8 @@ weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engin
 weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memory *memory);
 weir_status weir_engine_rescale(weir_engine *engine, float factor);
 
+/* Has a failure, whatever its status, ended the group? */
+bool weir_engine_ended(const weir_engine *engine);
 /* Have ranks been found to hold different averages?  Then their weights are no longer the same. */
 bool weir_engine_diverged(const weir_engine *engine);
 

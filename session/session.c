@@ -6,8 +6,12 @@
 #include "session/abi.h"
 #include "session/state.h"
 
+/* Of the engine's failures any may have ended it: a rank that has no memory left in the middle of a
+ * step has not taken part in it. */
 weir_status weir_session_keep_failure(weir_session *session, weir_status status) {
-  if (status >= WEIR_E_TIMEOUT && session->broken == WEIR_OK) {
+  const bool ends = status >= WEIR_E_TIMEOUT || (status != WEIR_OK && session->engine != NULL &&
+                                                 weir_engine_ended(session->engine));
+  if (ends && session->broken == WEIR_OK) {
     session->broken = status;
     (void)snprintf(session->broken_text, sizeof session->broken_text, "%s", weir_last_error());
     weir_inside_failed(session);

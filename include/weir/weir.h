@@ -367,8 +367,10 @@ weir_status weir_clip(const weir_session *session, void *const *gradients, doubl
  * holds the average over all ranks, with the same bits on all ranks.  On WEIR_E_NONFINITE (returned
  * on all ranks; an average that a tensor's type cannot hold counts, too) the buffers are zero, or
  * what weir_options.nonfinite says, residuals are as before the step, and training can go on.
- * Other failures end the group: WEIR_E_MISMATCH also when a rank is found to have taken another
- * average than the others in the step before, which the message names.  info may be NULL. */
+ * WEIR_E_INVALID and WEIR_E_STATE, of a call that is not allowed, change nothing.  Other failures
+ * end the group, WEIR_E_NOMEM in the middle of a step, too: WEIR_E_MISMATCH also when a rank is
+ * found to have taken another average than the others in the step before, which the message names.
+ * info may be NULL. */
 weir_status weir_step_end(weir_session *session, weir_step_info *info);
 
 typedef struct weir_survivors {
@@ -383,15 +385,16 @@ typedef struct weir_survivors {
   int joined;  /* how many have come in: the highest ranks */
 } weir_survivors;
 
-/* After a failure that ends the group (WEIR_E_TIMEOUT and those after it): go on without the ranks
- * that are dead or silent.  Every survivor calls it, within timeout_s of the others; over tcp one
- * that comes later but answers meanwhile is waited for up to twice that.  They agree on who goes on
- * by the Synod (Paxos): whoever is heard before that is decided goes on, however often each has
- * tried.  It takes at most three times timeout_s and 2 s until the survivors have met.  Then the
- * network is measured as at the start.  The survivors keep their order and
- * are numbered anew from 0.  A step or a trial under way is given up, residuals are kept, averages
- * are over the survivors from now on, the network is measured again, and the policy starts again
- * from its first plan.  Compute the gradients of step left->step again.  left may be NULL.
+/* After a failure that ends the group (WEIR_E_TIMEOUT and those after it, and WEIR_E_NOMEM of
+ * weir_step_end): go on without the ranks that are dead or silent.  Every survivor calls it,
+ * within timeout_s of the others; over tcp one that comes later but answers meanwhile is waited
+ * for up to twice that.  They agree on who goes on by the Synod (Paxos): whoever is heard before
+ * that is decided goes on, however often each has tried.  It takes at most three times timeout_s
+ * and 2 s until the survivors have met.  Then the network is measured as at the start.  The
+ * survivors keep their order and are numbered anew from 0.  A step or a trial under way is given
+ * up, residuals are kept, averages are over the survivors from now on, the network is measured
+ * again, and the policy starts again from its first plan.  Compute the gradients of step
+ * left->step again.  left may be NULL.
  *
  * WEIR_E_STATE: the group has not ended.  WEIR_E_UNSUPPORTED: the transport cannot do it.
  * WEIR_E_MISMATCH: the group has ended because ranks took different averages; their weights are no
