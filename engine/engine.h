@@ -213,10 +213,10 @@ bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s);
 size_t weir_engine_times(const weir_engine *engine, weir_bucket_times *times, size_t capacity,
                          size_t *count);
 /* What was measured in the step that ended last: when its backward pass began, the gaps of all
- * tensors, and its buckets' times, at most capacity.  Tells how many buckets there are; 0: it was
- * not measured, or failed. */
-size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, double *gap_s,
-                             weir_bucket_times *times, size_t capacity);
+ * tensors, gap_s[t] that of tensor place[t], and its buckets' times, at most capacity.  Tells how
+ * many buckets there are; 0: it was not measured, or failed. */
+size_t weir_engine_last_step(const weir_engine *engine, const uint32_t *place, double *forward_s,
+                             double *gap_s, weir_bucket_times *times, size_t capacity);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
 /* Latency, bandwidth and goodput as all ranks were told in the last step: of each the median over
  * the ranks that know; 0 when none does. */

@@ -21,6 +21,7 @@ void weir_profiler_forget(weir_engine *engine, weir_series *time) {
   free(engine->profiler.time);
   engine->profiler.time = time;
   engine->profiler.plan_steps = 0;
+  engine->profiler.fresh = false; /* the last step was not of these buckets */
 }
 
 void weir_profiler_open(weir_engine *engine) {
@@ -84,13 +85,13 @@ bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s) {
   return n > 0;
 }
 
-size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, double *gap_s,
-                             weir_bucket_times *times, size_t capacity) {
+size_t weir_engine_last_step(const weir_engine *engine, const uint32_t *place, double *forward_s,
+                             double *gap_s, weir_bucket_times *times, size_t capacity) {
   const weir_profiler *profiler = &engine->profiler;
   if (!profiler->fresh) return 0;
   *forward_s = profiler->forward_s;
   for (size_t t = 0; t < engine->layout.tensors; t++)
-    gap_s[t] = (double)profiler->gap[t].value[(profiler->steps - 1) % WEIR_KEPT_STEPS];
+    gap_s[t] = (double)profiler->gap[place[t]].value[(profiler->steps - 1) % WEIR_KEPT_STEPS];
   for (size_t k = 0; k < engine->set.count && k < capacity; k++)
     times[k] = engine->set.bucket[k].times;
   return engine->set.count;

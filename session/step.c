@@ -129,7 +129,8 @@ weir_status weir_last_step_times(const weir_session *session, double *forward_s,
   if (status != WEIR_OK) return status;
   if (forward_s == NULL || gap_s == NULL || count == NULL || (times == NULL && capacity > 0))
     return weir_fail(WEIR_E_INVALID, "the pointer for the times is NULL");
-  *count = weir_engine_last_step(session->engine, forward_s, gap_s, times, capacity);
+  *count =
+      weir_engine_last_step(session->engine, session->place, forward_s, gap_s, times, capacity);
   if (*count == 0) return weir_fail(WEIR_E_STATE, "the last step was not measured");
   return WEIR_OK;
 }

@@ -455,8 +455,9 @@ weir_status weir_current_transport(const weir_session *session, const char **nam
 /* The plan in force. */
 weir_status weir_current_plan(const weir_session *session, weir_plan *plan);
 /* The buckets of the plan in force: writes at most capacity of them; *count receives their number,
- * 0 when the plan has none.  Tensors count in the order of registration; under policy bits the
- * tensors that are kept in full precision count after all others, here and in messages. */
+ * 0 when the plan has none.  Tensors count in the order of registration, but for those that are
+ * kept in full precision (weir_options.full_precision, policy bits), which count after all others,
+ * here and in messages. */
 weir_status weir_current_buckets(const weir_session *session, weir_plan_bucket *buckets,
                                  size_t capacity, size_t *count);
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <weir/weir.h>
 
@@ -174,4 +175,32 @@ Test(session_full, ranks_that_keep_other_tensors_do_not_start) {
   cr_assert_eq(w[0].status, WEIR_OK, "%s", w[0].message);
   run(w, "fixed:topk:0.01:ag", (const char *const[]){"scale", "", "scale"});
   for (int r = 0; r < RANKS; r++) cr_assert_eq(w[r].status, WEIR_E_MISMATCH, "%s", w[r].message);
+}
+
+/* Profiles tell of tensors as they were registered, not as the engine has them. */
+Test(session_full, gaps_are_those_of_the_tensors) {
+  weir_options options = session_options(0, 1, "gaps", "fixed:topk:0.1:ag");
+  const struct timespec pause = {0, 30000000};
+  float g[2][8] = {{1}, {2}};
+  double forward_s = 0, gap_s[2] = {0}, alone_s = 0;
+  weir_bucket_times times[2];
+  size_t count = 0;
+  weir_session *session = NULL;
+  options.full_precision = "first";
+  options.profile = true;
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "first", 8, NULL), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "second", 8, NULL), WEIR_OK);
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_step_begin(session, NULL), WEIR_OK);
+  cr_assert_eq(weir_submit(session, 0, g[0]), WEIR_OK);
+  (void)nanosleep(&pause, NULL);
+  cr_assert_eq(weir_submit(session, 1, g[1]), WEIR_OK);
+  cr_assert_eq(weir_step_end(session, NULL), WEIR_OK);
+  cr_assert_eq(weir_last_step_times(session, &forward_s, gap_s, times, 2, &count), WEIR_OK, "%s",
+               weir_last_error());
+  cr_assert_eq(weir_tensor_gap(session, 1, &alone_s), WEIR_OK);
+  cr_assert_geq(gap_s[1], 0.029, "%g s", gap_s[1]);
+  cr_assert_eq(gap_s[1], alone_s);
+  weir_session_free(session);
 }
