@@ -495,5 +495,8 @@ weir_status weir_resume_apply(weir_session *session, bool *alike) {
   weir_plan now;
   weir_engine_plan(session->engine, &now);
   *alike = told->plan != 0 && memcmp(&now, &m.plan, sizeof now) == 0;
+  if (told->plan != 0 && !*alike && status == WEIR_OK && session->options.rank == 0)
+    weir_log(WEIR_LOG_WARN, "the saved plan is left, and the policy begins with its first: %s",
+             weir_last_error());
   return status;
 }
