@@ -218,6 +218,9 @@ size_t weir_engine_times(const weir_engine *engine, weir_bucket_times *times, si
 size_t weir_engine_last_step(const weir_engine *engine, const uint32_t *place, double *forward_s,
                              double *gap_s, weir_bucket_times *times, size_t capacity);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
+/* Can this group run a plan without buckets?  WEIR_E_UNSUPPORTED says why not, on all ranks
+ * alike. */
+weir_status weir_engine_runs(weir_engine *engine, const weir_plan *plan);
 /* Latency, bandwidth and goodput as all ranks were told in the last step: of each the median over
  * the ranks that know; 0 when none does. */
 void weir_engine_network(const weir_engine *engine, weir_step_info *info);

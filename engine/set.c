@@ -267,6 +267,15 @@ weir_status weir_engine_fits(const weir_engine *engine) {
                    bytes, config->memory_limit);
 }
 
+weir_status weir_engine_runs(weir_engine *engine, const weir_plan *plan) {
+  weir_plan_bucket run[2]; /* the whole, and what stays in full precision */
+  weir_bucket_set set = {0};
+  const size_t count = weir_full_table(engine, plan, NULL, run);
+  const weir_status status = describe_all(engine, plan, run, count, &set);
+  release_set(engine, &set);
+  return status;
+}
+
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
                               const weir_plan_bucket *table) {
   weir_bucket_set set = {0};

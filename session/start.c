@@ -184,6 +184,17 @@ static weir_status check_heaviest(const weir_session *session, double spare) {
   return WEIR_OK;
 }
 
+/* Of plans that come in any case none may turn out in the middle of a training to be one that this
+ * group cannot run. */
+static weir_status check_later_plans(const weir_session *session) {
+  weir_plan plan;
+  weir_status status = WEIR_OK;
+  for (size_t i = 0; status == WEIR_OK && weir_policy_heaviest(session->options.policy, i, &plan);
+       i++)
+    status = weir_engine_runs(session->engine, &plan);
+  return status;
+}
+
 /* Residuals, and velocities. */
 static double checkpoint_bytes(const weir_session *session) {
   const double gradient = 4.0 * (double)session->offset[session->tensors];
@@ -461,6 +472,7 @@ weir_status weir_session_start(weir_session *session) {
   if (status == WEIR_OK && session->memory_limit > 0)
     status = check_heaviest(session, spare_memory(session));
   if (status == WEIR_OK) status = weir_session_create_engine(session);
+  if (status == WEIR_OK) status = check_later_plans(session);
   bool alike_before = false;
   if (status == WEIR_OK) status = weir_resume_apply(session, &alike_before);
   /* A plan that this group cannot run: all ranks have compared what that follows from, and all say

@@ -123,6 +123,16 @@ Test(schedule, a_stage_that_takes_too_much_memory_is_refused_at_the_start) {
   }
 }
 
+/* Not in the middle of the training, when its turn comes. */
+Test(schedule, a_stage_that_the_group_cannot_run_is_refused_at_the_start) {
+  weir_options options =
+      session_options(0, 1, "stages", "schedule:none:1:dense-ring;step=2:none:1:native");
+  weir_session *session = NULL;
+  cr_assert_eq(session_open(&session, &options, N), WEIR_E_UNSUPPORTED);
+  cr_assert(strstr(weir_last_error(), "collective native needs") != NULL, "%s", weir_last_error());
+  weir_session_free(session);
+}
+
 Test(schedule, text) {
   weir_stages s;
   cr_assert_eq(weir_stages_parse("mstopk:0.01:hitopk;epoch=13:none:1:dense-torus", &s), WEIR_OK);
