@@ -44,13 +44,14 @@ void weir_lap_comm(weir_bucket *bucket) {
   }
 }
 
-/* What this rank alone has failed in, the others are told of, who would wait for it. */
+/* What this rank alone has failed in, the others are told of, who would wait for it; what the group
+ * cannot run all find out alike. */
 weir_status weir_engine_break(weir_engine *engine, weir_status status) {
   engine->broken = status;
   (void)snprintf(engine->broken_text, sizeof engine->broken_text, "%s", weir_last_error());
-  return status >= WEIR_E_TIMEOUT
-             ? status
-             : weir_engine_blame(engine, weir_comm_rank(engine->config.comm), status);
+  const bool alone = status < WEIR_E_TIMEOUT && status != WEIR_E_UNSUPPORTED;
+  const int rank = weir_comm_rank(engine->config.comm);
+  return alone ? weir_engine_blame(engine, rank, status) : status;
 }
 
 bool weir_engine_ended(const weir_engine *engine) { return engine->broken != WEIR_OK; }

@@ -152,7 +152,9 @@ weir_status weir_set_room(weir_session *session, uint64_t steps) {
 weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t bytes, void *all) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
-  if (mine == NULL || all == NULL || bytes < 1 || bytes > 4096)
+  if (mine == NULL || all == NULL)
+    return weir_fail(WEIR_E_INVALID, "the pointer for the bytes is NULL");
+  if (bytes < 1 || bytes > 4096)
     return weir_fail(WEIR_E_INVALID, "weir_allgather_bytes moves 1..4096 bytes, not %zu", bytes);
   if (weir_engine_exchanging(session->engine))
     return weir_fail(WEIR_E_STATE, "buckets are being exchanged; weir_step_end is due first");
