@@ -130,9 +130,11 @@ weir_status weir_on_device_await(weir_bucket *bucket) {
 
 weir_status weir_on_device_check(const weir_bucket *bucket, const void *message, size_t bytes) {
   double peak;
-  return bucket->codec->encode != NULL
-             ? bucket->codec->check(message, bytes, &bucket->layout, &peak)
-             : weir_wire_check(bucket->context, message, bytes, bucket->n, &peak);
+  const weir_status status =
+      bucket->codec->encode != NULL
+          ? bucket->codec->check(message, bytes, &bucket->layout, &peak)
+          : weir_wire_check(bucket->context, message, bytes, bucket->n, &peak);
+  return status == WEIR_OK ? weir_gather_due(bucket, message) : status;
 }
 
 /* Of a rank that has sent none, zeros. */

@@ -172,12 +172,14 @@ weir_status weir_host_compress(weir_bucket *bucket) {
 weir_status weir_host_add(weir_bucket *bucket, int rank) {
   const unsigned char *const message = bucket->blocks + (size_t)rank * bucket->stride;
   const size_t bytes = bucket->block_bytes[rank];
-  if (bucket->codec->encode != NULL)
-    return bucket->codec->decode(bucket->context, message, bytes, &bucket->layout, sum_of(bucket),
-                                 rank == 0 ? WEIR_DECODE_STORE : WEIR_DECODE_ADD);
-  return rank == 0
-             ? weir_wire_decode_dense(bucket->context, message, bytes, bucket->n, sum_of(bucket))
-             : weir_wire_decode_add(bucket->context, message, bytes, bucket->n, sum_of(bucket));
+  float *const sum = sum_of(bucket);
+  const weir_status status =
+      bucket->codec->encode != NULL
+          ? bucket->codec->decode(bucket->context, message, bytes, &bucket->layout, sum,
+                                  rank == 0 ? WEIR_DECODE_STORE : WEIR_DECODE_ADD)
+      : rank == 0 ? weir_wire_decode_dense(bucket->context, message, bytes, bucket->n, sum)
+                  : weir_wire_decode_add(bucket->context, message, bytes, bucket->n, sum);
+  return status == WEIR_OK ? weir_gather_due(bucket, message) : status;
 }
 
 weir_status weir_host_list(weir_bucket *bucket, size_t *bytes) {

@@ -279,6 +279,8 @@ weir_group_shape weir_path_shape(const weir_engine *engine);
 
 /* What an encoder draws from. */
 uint64_t weir_gather_seed(const weir_bucket *bucket);
+/* Is a gathered message that was found good one of the plan's?  WEIR_E_PROTOCOL: it is not. */
+weir_status weir_gather_due(const weir_bucket *bucket, const void *message);
 /* Whose indices all ranks take, as far as that is known before the exchange; the indices that all
  * draw alike. */
 int weir_shared_root(const weir_bucket *bucket);

@@ -33,7 +33,10 @@ size_t weir_entropy_room(void) {
 /* False: a message of so many bytes has no such header. */
 static bool divide(const weir_codec *codec, const weir_encoded *head, size_t n, size_t bytes,
                    parts *p) {
-  if (head->bits < 1 || head->bits > 8 || head->unit < 64 || head->unit > PIECE) return false;
+  /* Of whole eights, so that no piece has more codes than there is room for. */
+  if (head->bits < 1 || head->bits > 8 || head->unit < 64 || head->unit > PIECE ||
+      head->unit % 8 != 0)
+    return false;
   const size_t whole = n / head->unit, rest = n % head->unit;
   p->units = whole + (rest > 0);
   p->scales = codec->scales * sizeof(float);

@@ -24,6 +24,12 @@ static double peak_of(const weir_wire_parts *message) {
   return most <= FLT_MAX ? (double)most : (double)INFINITY;
 }
 
+size_t weir_wire_count(const void *message) {
+  weir_wire_header head;
+  memcpy(&head, message, sizeof head);
+  return head.k;
+}
+
 weir_status weir_wire_check(weir_codec_context *context, const void *message, size_t bytes,
                             size_t expected_n, double *peak) {
   *peak = 0.0;

@@ -274,11 +274,21 @@ weir_status weir_coder_encode(const weir_coder *coder, float *x, float *error, w
 
 /* --- decoding --------------------------------------------------------------------------------- */
 
+/* Whoever decodes takes a message of this coder alone, as devices do, and none of as many bytes. */
+static weir_status check_made(const weir_coder *coder, const void *message) {
+  const weir_plan plan = plan_of(coder);
+  return weir_plan_wrote(&plan, message)
+             ? WEIR_OK
+             : weir_fail(WEIR_E_PROTOCOL, "malformed message, made by another plan than this one");
+}
+
 static weir_status decode_block(const weir_coder *coder, const unsigned char *message, float *x,
                                 size_t count, weir_decoding how) {
   const size_t offset[2] = {0, count};
   const weir_layout layout = {1, offset};
-  return coder->codec->decode(coder->context, message, message_of(coder, count), &layout, x, how);
+  const weir_status status =
+      coder->codec->decode(coder->context, message, message_of(coder, count), &layout, x, how);
+  return status == WEIR_OK ? check_made(coder, message) : status;
 }
 
 /* All of it is looked at here, unless it is elsewhere: who has the values finds nothing wrong with
@@ -291,9 +301,9 @@ static weir_status hand_on(weir_comm *comm, const weir_coder *coder, int peer, c
     const size_t left = part.count - at, count = left < part.block ? left : part.block;
     const size_t offset[2] = {0, count};
     const weir_layout layout = {1, offset};
-    const weir_status status =
-        coder->codec->check((const unsigned char *)message + at / part.block * part.each,
-                            message_of(coder, count), &layout, &peak);
+    const unsigned char *const from = (const unsigned char *)message + at / part.block * part.each;
+    weir_status status = coder->codec->check(from, message_of(coder, count), &layout, &peak);
+    if (status == WEIR_OK) status = check_made(coder, from);
     if (status != WEIR_OK) return weir_comm_refuse(comm, peer, status);
   }
   if (part.count == 0) return WEIR_OK;

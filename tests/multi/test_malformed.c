@@ -292,6 +292,17 @@ Test(malformed, the_rank_is_named) {
   }
 }
 
+/* As many bytes, and read alike: but qsgd's messages of the other rounding are of another plan, of
+ * which devices take none, and so hosts go on with none. */
+Test(malformed, what_another_plan_has_made_is_refused) {
+  static const char *const plans[] = {"qsgd:0.125:ag", "qsgd:0.125:sra",
+                                      "qsgd:0.125:compressed-ring", "qsgd:0.125:compressed-tree"};
+  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+    spoil s = {.plan = plans[p], .machines = "abc", .at = 14, .mask = 2};
+    expect_refused(&s, "rank 1 sent a malformed message, made by another plan");
+  }
+}
+
 /* Bucket, codec, bits, mode and whether it is entropy-coded; then scales, lengths of codes and of
  * streams and, behind all, the length of the block: in either round. */
 Test(malformed, entropy_coded) {

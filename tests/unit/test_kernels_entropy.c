@@ -130,6 +130,30 @@ Test(entropy, what_cannot_be_shortened_travels_as_it_is) {
   free(x);
 }
 
+/* Buckets of 481 elements take as many bytes as the ones of 256 that the length is of, and their
+ * codes, of 61 eights each, more than a piece has room for. */
+Test(entropy, buckets_that_are_no_whole_eights_are_refused) {
+  enum { N = 64608, BYTES = HEAD + N / 256 * (8 + 256) + 8 + 96, UNITS = 135 };
+  weir_encoded head = {{'W', 'R', 'E', '1'}, N, 481, WEIR_CODEC_QSGD, 8, 0, 0};
+  cr_assert_eq(BYTES, HEAD + (N / 481) * (8 + 61 * 8) + 8 + (N % 481 + 7) / 8 * 8);
+  cr_assert_eq(UNITS, (N + 480) / 481);
+  message m = {.codec = weir_codec_find(WEIR_CODEC_QSGD), .n = N, .bytes = BYTES};
+  m.at = calloc(BYTES, 1);
+  m.out = malloc(BYTES);
+  m.room = malloc(weir_entropy_room());
+  memcpy(m.at, &head, sizeof head);
+  cr_assert_eq(shorten(&m), m.bytes); /* all alike, and yet no shorter */
+  /* A piece of scales that are 0, and of codes that are all 0. */
+  const uint32_t length = UNITS * 8 + 2;
+  memset(m.out, 0, BYTES);
+  head.zero = 1;
+  memcpy(m.out, &head, sizeof head);
+  m.out[HEAD + UNITS * 8] = 1;
+  memcpy(m.out + HEAD + length, &length, sizeof length);
+  cr_assert_not(restore(&m, HEAD + length + LENGTH));
+  done(&m);
+}
+
 /* Bytes that are no such message are refused, or restored to one of the right length, which the
  * codec looks at: nothing is read or written elsewhere. */
 Test(entropy, any_bytes_are_held) {
