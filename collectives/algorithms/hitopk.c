@@ -137,19 +137,32 @@ static weir_status mask(hitopk *h, weir_chunk part, const void *message, size_t 
   return status;
 }
 
+/* As many elements as the codec keeps: devices have room for no more. */
+static weir_status check_count(const hitopk *h, size_t count, const void *message) {
+  return weir_wire_count(message) == kept(h, count)
+             ? WEIR_OK
+             : weir_fail(WEIR_E_PROTOCOL, "malformed message, made by another plan than this one");
+}
+
+static weir_status check_message(const hitopk *h, size_t count, const void *message, size_t bytes) {
+  double peak;
+  const weir_status status = weir_wire_check(NULL, message, bytes, count, &peak);
+  return status == WEIR_OK ? check_count(h, count, message) : status;
+}
+
 /* One of them. */
 static weir_status add_message(hitopk *h, weir_chunk part, const void *message, size_t bytes,
                                bool *good) {
   const weir_hitopk_away *away = h->told.away;
-  double peak;
   *good = true;
   if (away == NULL) {
-    const weir_status status =
+    weir_status status =
         weir_wire_decode_add(NULL, message, bytes, part.count, h->sum + part.begin);
+    if (status == WEIR_OK) status = check_count(h, part.count, message);
     *good = status == WEIR_OK;
     return status;
   }
-  const weir_status status = weir_wire_check(NULL, message, bytes, part.count, &peak);
+  const weir_status status = check_message(h, part.count, message, bytes);
   *good = status == WEIR_OK;
   return *good ? away->add(away->user, part, message, bytes) : status;
 }
@@ -242,10 +255,8 @@ static weir_status gather_inside(hitopk *h, const size_t *lengths) {
 /* What is passed on inside has been found good: who passes it on is not to blame for another
  * machine. */
 static weir_status check_column(const hitopk *h, const size_t *lengths) {
-  double peak;
   for (int m = 0; m < h->hosts; m++)
-    if (weir_wire_check(NULL, h->column + (size_t)m * h->stride, lengths[m], h->share.count,
-                        &peak) != WEIR_OK)
+    if (check_message(h, h->share.count, h->column + (size_t)m * h->stride, lengths[m]) != WEIR_OK)
       return blame(h, m);
   return WEIR_OK;
 }

@@ -13,6 +13,7 @@ typedef enum spoil_kind {
   SPOIL_BYTE,  /* exclusive or with `mask`, `at` bytes from the begin of a codec's message */
   SPOIL_COUNT, /* the same, in the eight bytes in front of it */
   SPOIL_BEGIN, /* `at` is where the elements of a path's message begin, as its front says */
+  SPOIL_MORE,  /* a list of fp32 becomes one of a third more elements in bf16, as long as before */
   SPOIL_SHORT, /* the transport's message ends a byte early */
   SPOIL_ANY    /* as SPOIL_BYTE, from the begin of the transport's message */
 } spoil_kind;
@@ -63,6 +64,17 @@ static bool picks(liar *l, const weir_send *send) {
          l->seen++ == l->s->which;
 }
 
+static void keep_more(unsigned char *message) {
+  uint32_t k;
+  memcpy(&k, message + 4, sizeof k);
+  const size_t bytes = 8 * (size_t)k;
+  k = k / 3 * 4;
+  memset(message + 16, 0, bytes);
+  memcpy(message + 4, &k, sizeof k);
+  message[13] = 2; /* bfloat16 */
+  for (uint32_t i = 0; i < k; i++) memcpy(message + 16 + 4 * i, &i, sizeof i);
+}
+
 static void change(spoil *s, unsigned char *data, size_t *bytes) {
   unsigned char *const message = message_in(data, *bytes);
   s->found = true;
@@ -70,6 +82,7 @@ static void change(spoil *s, unsigned char *data, size_t *bytes) {
   if (s->kind == SPOIL_COUNT) message[(ptrdiff_t)s->at - 8] ^= s->mask;
   if (s->kind == SPOIL_BEGIN)
     memcpy(message - 24, &(uint64_t){s->at}, 8); /* begin, count, bytes of eight each */
+  if (s->kind == SPOIL_MORE) keep_more(message);
   if (s->kind == SPOIL_SHORT) (*bytes)--;
   if (s->kind == SPOIL_ANY) data[s->at % *bytes] ^= s->mask;
 }
@@ -292,8 +305,8 @@ Test(malformed, the_rank_is_named) {
   }
 }
 
-/* As many bytes, and read alike: but qsgd's messages of the other rounding are of another plan, of
- * which devices take none, and so hosts go on with none. */
+/* As many bytes, and read alike: but qsgd's messages of the other rounding, and those of more
+ * elements, are of another plan, of which devices take none, and so hosts go on with none. */
 Test(malformed, what_another_plan_has_made_is_refused) {
   static const char *const plans[] = {"qsgd:0.125:ag", "qsgd:0.125:sra",
                                       "qsgd:0.125:compressed-ring", "qsgd:0.125:compressed-tree"};
@@ -301,6 +314,10 @@ Test(malformed, what_another_plan_has_made_is_refused) {
     spoil s = {.plan = plans[p], .machines = "abc", .at = 14, .mask = 2};
     expect_refused(&s, "rank 1 sent a malformed message, made by another plan");
   }
+  spoil more = {.plan = "topk:0.1:ag", .machines = "abc", .kind = SPOIL_MORE};
+  expect_refused(&more, "rank 1 sent a malformed message, made by another plan");
+  more = (spoil){.plan = "topk:0.1:hitopk", .machines = "aabb", .kind = SPOIL_MORE};
+  expect_refused(&more, "machine 0 sent a malformed message");
 }
 
 /* Bucket, codec, bits, mode and whether it is entropy-coded; then scales, lengths of codes and of
