@@ -188,9 +188,10 @@ void weir_on_device_unshare(weir_engine *engine) {
 static weir_status take_over(weir_bucket *bucket, int rank) {
   weir_engine *engine = bucket->engine;
   const weir_on_device *on = engine->device;
-  const unsigned char *message = weir_on_device_column(bucket, rank);
-  const size_t bytes = bucket->column_bytes[on->slot[rank]];
-  weir_status status = WEIR_OK;
+  unsigned char *message = weir_on_device_column(bucket, rank);
+  size_t bytes = bucket->column_bytes[on->slot[rank]];
+  weir_status status = bytes > 0 ? weir_gather_restore(bucket, rank, message, &bytes) : WEIR_OK;
+  if (status != WEIR_OK) return status;
   if (bytes != bucket->block_bytes[rank])
     status = weir_fail(WEIR_E_PROTOCOL, "malformed message of %zu bytes, not %zu", bytes,
                        bucket->block_bytes[rank]);
@@ -207,9 +208,14 @@ static weir_status take_over(weir_bucket *bucket, int rank) {
 weir_status weir_on_device_pass_on(weir_bucket *bucket) {
   weir_engine *engine = bucket->engine;
   const weir_on_device *on = engine->device;
-  bucket->column_bytes[on->slot[engine->rank]] = bucket->block_bytes[engine->rank];
-  weir_status status = weir_allgather_between(engine->config.comm, bucket->gather, bucket->column,
-                                              bucket->stride, bucket->column_bytes);
+  size_t *const own = &bucket->column_bytes[on->slot[engine->rank]];
+  weir_status status = WEIR_OK;
+  *own = bucket->block_bytes[engine->rank];
+  if (*own > 0)
+    status = weir_gather_shorten(bucket, weir_on_device_column(bucket, engine->rank), own);
+  if (status == WEIR_OK)
+    status = weir_allgather_between(engine->config.comm, bucket->gather, bucket->column,
+                                    bucket->stride, bucket->column_bytes);
   weir_lap_comm(bucket);
   for (int r = 0; r < engine->size && status == WEIR_OK; r++)
     if (on->from[r] == engine->rank && r != engine->rank) status = take_over(bucket, r);

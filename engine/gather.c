@@ -63,35 +63,33 @@ static weir_status gather_between(weir_bucket *bucket, weir_headers *headers) {
 
 /* --- codes by how often they occur ------------------------------------------------------------ */
 
-static weir_status shorten(weir_bucket *bucket) {
-  const weir_engine *engine = bucket->engine;
-  const size_t rank = (size_t)engine->rank;
+weir_status weir_gather_shorten(weir_bucket *bucket, unsigned char *message, size_t *bytes) {
   if (bucket->plan.wire != WEIR_WIRE_HUFFMAN) return WEIR_OK;
-  return weir_message_shorten(engine->config.comm, bucket->codec,
-                              bucket->blocks + rank * bucket->stride, &bucket->block_bytes[rank]);
+  return weir_message_shorten(bucket->engine->config.comm, bucket->codec, message, bytes);
 }
 
-static weir_status restore(weir_bucket *bucket, int r) {
-  size_t *const bytes = &bucket->block_bytes[r];
+weir_status weir_gather_restore(weir_bucket *bucket, int r, unsigned char *message, size_t *bytes) {
   weir_shortened *const shortened = &bucket->passage.shortened;
   if (bucket->plan.wire != WEIR_WIRE_HUFFMAN) return WEIR_OK;
   shortened->whole += (double)bucket->kept;
   shortened->sent += (double)*bytes;
-  return weir_message_restore(bucket->engine->config.comm, bucket->codec, r,
-                              bucket->blocks + (size_t)r * bucket->stride, bucket->n, bucket->kept,
-                              bytes);
+  return weir_message_restore(bucket->engine->config.comm, bucket->codec, r, message, bucket->n,
+                              bucket->kept, bytes);
 }
 
 static weir_status gather(weir_bucket *bucket, weir_headers *headers) {
   if (bucket->column != NULL) return gather_between(bucket, headers);
   if (bucket->stays) return gather_lengths(bucket, headers);
-  weir_status status = shorten(bucket);
+  const size_t rank = (size_t)bucket->engine->rank;
+  weir_status status = weir_gather_shorten(bucket, bucket->blocks + rank * bucket->stride,
+                                           &bucket->block_bytes[rank]);
   if (status != WEIR_OK) return status;
   status = bucket->gather->run(bucket->engine->config.comm, bucket->blocks, bucket->stride,
                                bucket->block_bytes, headers);
   for (int r = 0; r < bucket->engine->size && status == WEIR_OK; r++) {
     bucket->passage.gathered += (double)bucket->block_bytes[r];
-    status = restore(bucket, r);
+    status = weir_gather_restore(bucket, r, bucket->blocks + (size_t)r * bucket->stride,
+                                 &bucket->block_bytes[r]);
   }
   return status;
 }

@@ -281,6 +281,10 @@ weir_group_shape weir_path_shape(const weir_engine *engine);
 uint64_t weir_gather_seed(const weir_bucket *bucket);
 /* Is a gathered message that was found good one of the plan's?  WEIR_E_PROTOCOL: it is not. */
 weir_status weir_gather_due(const weir_bucket *bucket, const void *message);
+/* Where the plan says so, codes by how often they occur: before a message leaves, and of what came
+ * from rank r, in its own place. */
+weir_status weir_gather_shorten(weir_bucket *bucket, unsigned char *message, size_t *bytes);
+weir_status weir_gather_restore(weir_bucket *bucket, int r, unsigned char *message, size_t *bytes);
 /* Whose indices all ranks take, as far as that is known before the exchange; the indices that all
  * draw alike. */
 int weir_shared_root(const weir_bucket *bucket);

@@ -35,6 +35,7 @@ typedef struct course {
   /* n floats a step and rank: what came out, and the residual before and after it. */
   float *update[GROUP_MAX], *before[GROUP_MAX], *after[GROUP_MAX];
   weir_status status[GROUP_MAX][STEPS_MAX];
+  uint64_t sent[GROUP_MAX]; /* bytes, over the transport */
   uint64_t held[STEPS_MAX];
   uint64_t allocated[STEPS_MAX], waits[GROUP_MAX][STEPS_MAX];
   uint64_t seed;
@@ -182,6 +183,7 @@ static inline void body(member *m) {
   if (status != WEIR_OK && status != WEIR_E_NONFINITE && c->harmed < 0)
     group_fail(m->group, "rank %d, step %d: %s", m->rank, v.at, weir_last_error());
   c->stayed[m->rank] = device && engine != NULL && engine->device->half > 0;
+  c->sent[m->rank] = m->transport->bytes_sent;
   weir_engine_free(engine);
   free_buffers(c, device, &b);
 }

@@ -298,6 +298,28 @@ Test(device_rooms, steps_wait_as_often_and_allocate_nothing) {
   }
 }
 
+/* Between machines codes travel by how often they occur, as over the host, and no bit of an average
+ * changes. */
+Test(device_rooms, inside_of_machines_huffman_shortens_what_leaves_them) {
+  static const char *const plans[] = {"companded:0.09375:ag", "companded:0.09375:ag:huffman"};
+  static course c;
+  uint64_t sent[2];
+  c.device = test_device_open();
+  c.inside = true;
+  c.machines = "aabb";
+  c.seed = 1;
+  c.count = 3;
+  for (size_t p = 0; p < 2; p++) {
+    lay_out(&c, 70001);
+    for (int s = 0; s < c.count; s++)
+      c.steps[s] = (script_step){.plan = plan_of(plans[p], 1), .poisoned = s == 1 ? 2 : -1};
+    compare_rooms(&c, 4, true, true);
+    sent[p] = c.sent[0];
+  }
+  cr_assert_lt((double)sent[1], 0.95 * (double)sent[0], "%llu of %llu bytes",
+               (unsigned long long)sent[1], (unsigned long long)sent[0]);
+}
+
 /* --- memory ----------------------------------------------------------------------------------- */
 
 /* What devices hold in every step of a course with rooms beyond the same course without. */
