@@ -40,6 +40,8 @@ static void scale(unsigned type, void *g, size_t n, float factor) {
 weir_status weir_clip(const weir_session *session, void *const *gradients, double limit,
                       double *norm) {
   weir_status status = weir_session_check(session);
+  if (status == WEIR_OK && weir_engine_exchanging(session->engine))
+    status = weir_fail(WEIR_E_STATE, "buckets are being exchanged; weir_step_end is due first");
   if (status == WEIR_OK) status = check(session, gradients, limit);
   if (status != WEIR_OK) return status;
   const double share = weir_clip_share(limit, session->options.world_size);

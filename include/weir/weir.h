@@ -359,7 +359,8 @@ weir_status weir_submit(weir_session *session, uint32_t tensor, void *gradient);
  * gradient that is not finite stays as it is, for the step to find.  This rank's own business:
  * nothing is sent.  On a device it is queued on weir_options.stream, and only a norm that is asked
  * for is waited for; sums run in another order there, so that what is scaled may differ in its last
- * bit.  Elements of 16 bits are widened, scaled and rounded once. */
+ * bit.  Elements of 16 bits are widened, scaled and rounded once.  WEIR_E_STATE when the exchange
+ * of a bucket has begun, whose gradients are lent by then. */
 weir_status weir_clip(const weir_session *session, void *const *gradients, double limit,
                       double *norm);
 

@@ -57,6 +57,9 @@ static weir_status one_step(worker *w, weir_session *session, int step) {
   weir_status refused = weir_allgather_bytes(session, &byte, 1, all);
   const weir_map map = {.struct_size = sizeof map, .count = RANKS, .bytes = 1, .fn = zeros};
   if (refused == WEIR_E_STATE) refused = weir_parallel_map(session, &map, all);
+  void *gradients[TENSORS];
+  for (uint32_t t = 0; t < TENSORS; t++) gradients[t] = w->g[t];
+  if (refused == WEIR_E_STATE) refused = weir_clip(session, gradients, 0, NULL);
   if (step == 5) w->in_mid_step = refused;
   if (step < 5 && refused != WEIR_OK && refused != WEIR_E_STATE) return refused;
   w->info.struct_size = sizeof w->info;
