@@ -21,7 +21,7 @@ constexpr long PAUSE_NS = 20000;
 weir_status weir_device_wait(weir_device *device, cudaEvent_t event) {
   const double end = weir_now_s() + device->timeout_s;
   const timespec pause = {0, PAUSE_NS};
-  device->waits++;
+  (void)__atomic_add_fetch(&device->waits, 1, __ATOMIC_RELAXED);
   for (unsigned looks = 0;; looks++) {
     cudaError_t state = cudaEventQuery(event);
     if (state != cudaErrorNotReady) return weir_cuda_check(state, "waiting");
@@ -37,9 +37,13 @@ weir_status weir_device_wait(weir_device *device, cudaEvent_t event) {
   }
 }
 
-/* What was queued on the caller's stream is done. */
 weir_status weir_device_wait_for_caller(weir_device *device) {
-  weir_status status = weir_cuda_check(cudaEventRecord(device->done, device->caller), "an event");
+  weir_status status = weir_cuda_check(cudaEventRecord(device->asked, device->caller), "an event");
+  return status == WEIR_OK ? weir_device_wait(device, device->asked) : status;
+}
+
+weir_status weir_device_wait_for_own(weir_device *device) {
+  weir_status status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
   return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
 }
 
@@ -70,6 +74,7 @@ static weir_status open_device(weir_device *device) {
     status = weir_cuda_check(cudaStreamCreateWithFlags(&device->own, cudaStreamNonBlocking),
                              "making a stream");
   }
+  if (status == WEIR_OK) status = weir_device_make_event(&device->asked);
   if (status == WEIR_OK) status = weir_device_make_event(&device->done);
   if (status == WEIR_OK) status = weir_device_floats(&device->e, device->n);
   if (status == WEIR_OK) status = weir_device_floats(&device->sum, device->n);
@@ -96,6 +101,7 @@ static void free_device(weir_device *device) {
     (void)cudaStreamSynchronize(device->own);
     (void)cudaStreamDestroy(device->own);
   }
+  if (device->asked != NULL) (void)cudaEventDestroy(device->asked);
   if (device->done != NULL) (void)cudaEventDestroy(device->done);
   (void)cudaFree(device->block);
   (void)cudaFreeHost(device->told_host);
@@ -291,7 +297,9 @@ static weir_status copy(weir_device *device, void *to, const void *from, size_t 
   return weir_cuda_copy(device->unit[0].near, to, from, bytes);
 }
 
-static uint64_t waits(const weir_device *device) { return device->waits; }
+static uint64_t waits(const weir_device *device) {
+  return __atomic_load_n(&device->waits, __ATOMIC_RELAXED);
+}
 
 static const weir_device_ops ops = {WEIR_DEVICE_VERSION,
                                     sizeof(weir_device_ops),

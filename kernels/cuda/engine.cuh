@@ -39,7 +39,8 @@ struct weir_device_unit {
 struct weir_device {
   int device;
   cudaStream_t caller, own;
-  cudaEvent_t done; /* on the own stream */
+  /* On either stream, as one thread may wait for the one and another for the other. */
+  cudaEvent_t asked, done;
   size_t n;
   double timeout_s;
   bool feedback;                    /* otherwise residual is NULL, but for one that was loaded */
@@ -66,8 +67,9 @@ weir_status weir_device_enter(const weir_device *device);
 /* Wait for an event, timeout_s at most. */
 weir_status weir_device_wait(weir_device *device, cudaEvent_t event);
 
-/* What was queued on the caller's stream is done. */
+/* What was queued on the caller's stream, or the own one, is done. */
 weir_status weir_device_wait_for_caller(weir_device *device);
+weir_status weir_device_wait_for_own(weir_device *device);
 weir_status weir_device_make_event(cudaEvent_t *out);
 weir_status weir_device_floats(float **out, size_t n);
 /* What clipping takes; what momentum takes, where there is one, u being zero. */

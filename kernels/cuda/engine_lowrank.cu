@@ -75,9 +75,7 @@ weir_status weir_device_project_back(weir_device *device, size_t bucket, float *
     status = weir_cuda_copy(cuda, values + first, unit->value + first,
                             (shape->kept - first) * sizeof *values);
   }
-  if (status == WEIR_OK)
-    status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
-  return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
+  return status == WEIR_OK ? weir_device_wait_for_own(device) : status;
 }
 
 weir_status weir_device_take_off(weir_device *device, size_t bucket, const float *q) {

@@ -66,9 +66,7 @@ weir_status weir_device_drop(weir_device *device, size_t bucket) {
 
 weir_status weir_device_arrive(weir_device *device) {
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK)
-    status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
-  if (status == WEIR_OK) status = weir_device_wait(device, device->done);
+  if (status == WEIR_OK) status = weir_device_wait_for_own(device);
   return status == WEIR_OK ? weir_device_verdict(device) : status;
 }
 

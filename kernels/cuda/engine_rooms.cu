@@ -49,19 +49,14 @@ static void keep(known_room *room) {
   rooms = room;
 }
 
-static weir_status settle(weir_device *device) {
-  weir_status status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
-  return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
-}
-
 /* One of the two pieces of memory is the host's, and the stream is idle: it takes no time. */
 static weir_status copy(weir_device *device, void *to, const void *from, size_t bytes) {
-  weir_status status = settle(device);
+  weir_status status = weir_device_wait_for_own(device);
   if (status == WEIR_OK) {
     status = weir_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, device->own),
                              "an edge of a room");
   }
-  return status == WEIR_OK ? settle(device) : status;
+  return status == WEIR_OK ? weir_device_wait_for_own(device) : status;
 }
 
 /* What was told of a room's length is true, and its memory can be read from here. */

@@ -286,16 +286,11 @@ weir_status weir_device_tell_fault(weir_device *device, size_t bucket) {
                           &device->verdict[bucket]);
 }
 
-static weir_status settle_own(weir_device *device) {
-  weir_status status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
-  return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
-}
-
 weir_status weir_device_leave(weir_device *device, size_t bucket, void *room, const void *message,
                               size_t bytes) {
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) status = weir_cuda_copy(device->unit[bucket].far, room, message, bytes);
-  return status == WEIR_OK ? settle_own(device) : status;
+  return status == WEIR_OK ? weir_device_wait_for_own(device) : status;
 }
 
 weir_status weir_device_read(weir_device *device, size_t bucket, const void *list, size_t bytes) {
@@ -324,7 +319,7 @@ weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t
   }
   if (status == WEIR_OK) status = weir_device_mask(device, unit, unit->far, unit->index, k);
   if (status == WEIR_OK) status = weir_cuda_copy(unit->far, value, unit->value, k * sizeof *value);
-  if (status == WEIR_OK) status = settle_own(device);
+  if (status == WEIR_OK) status = weir_device_wait_for_own(device);
   return status == WEIR_OK && device->verdict[bucket].fault != 0
              ? weir_fail(WEIR_E_PROTOCOL, "malformed list of indices on its device")
              : status;
