@@ -33,12 +33,12 @@ weir_status weir_filter_check(const char *filter) {
   uint64_t size = 0;
   if (filter == NULL || *filter == '\0') return WEIR_OK;
   if (strlen(filter) >= WEIR_FILTER_MAX)
-    return weir_fail(WEIR_E_INVALID, "a filter of %zu letters: expected less than %d",
+    return weir_fail(WEIR_E_INVALID, "full_precision has %zu letters: expected less than %d",
                      strlen(filter), WEIR_FILTER_MAX);
   while (next_item(&filter, item))
     if (*item == '\0' || (*item == '<' && !parse_size(item, &size)))
       return weir_fail(WEIR_E_INVALID,
-                       "'%.60s' of a filter: expected a pattern of names, or <N with a whole "
+                       "'%.60s' of full_precision: expected a pattern of names, or <N with a whole "
                        "number of elements from 1",
                        item);
   return WEIR_OK;

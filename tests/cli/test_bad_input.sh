@@ -122,7 +122,7 @@ groups "a filter behind a bucket" ":3: last '.bias'" "fc3.bias,bf16:1:dense-ring
 groups "a filter of no size" ":2: '<0'" "<0,full,caller\nfc1.bias,bf16:1:dense-ring,caller\n"
 groups "a bucket of what is left out" ":3: last 'fc1.bias'" "*bias,full,caller\nfc1.bias,bf16:1:dense-ring,caller\n"
 sed 's/^workers.*/&\nfull_precision = *bias,,x/' good.ini >filter.ini
-refused "an empty filter" "filter\.ini:[0-9]*: '' of a filter" run filter.ini --network sim --out out
+refused "an empty filter" "filter\.ini:[0-9]*: '' of full_precision" run filter.ini --network sim --out out
 sed 's/^workers.*/&\nerror_feedback = 0/' good.ini >forgets.ini
 refused "no error feedback under policy weir" "forgets\.ini:[0-9]*: policy weir needs error_feedback" run forgets.ini --network sim --policy weir --out out
 refused "no error feedback under top-k" "forgets\.ini:[0-9]*: codec topk needs error_feedback" run forgets.ini --network sim --policy fixed:topk:0.01:ag --out out

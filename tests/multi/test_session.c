@@ -37,6 +37,53 @@ Test(session, options_out_of_range_are_refused) {
   weir_session_free(NULL);
 }
 
+/* By its key, whatever binding it comes from: what is out of its range is refused, and named; what
+ * lies at its edge is taken. */
+Test(session, every_option_has_its_range) {
+  static const struct {
+    const char *key, *value;
+    bool good;
+  } rows[] = {{"world_size", "0", false},
+              {"rank", "2", false},
+              {"timeout_s", "0", false},
+              {"timeout_s", "86401", false},
+              {"timeout_s", "86400", true},
+              {"momentum_correction", "-0.1", false},
+              {"momentum_correction", "1", false},
+              {"momentum_correction", "0.99", true},
+              {"tcp_streams", "0", false},
+              {"tcp_streams", "9", false},
+              {"tcp_streams", "8", true},
+              {"codec_threads", "0", false},
+              {"codec_threads", "65", false},
+              {"codec_threads", "64", true},
+              {"trial_budget", "-0.01", false},
+              {"trial_budget", "1.01", false},
+              {"trial_budget", "0", true},
+              {"trial_budget", "1", true},
+              {"nonfinite", "one", false},
+              {"nonfinite", "keep", true},
+              {"risk", "wild", false},
+              {"update_rule", "adam", false},
+              {"update_rule", "sgd", true},
+              {"full_precision", "a,,b", false},
+              {"max_ranks", "1", false},
+              {"error_feedback", "false", false},
+              {"warmup_steps", "5", true},
+              {"listener", "0", true}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    weir_options options = session_options(1, 2, "ranges", "fixed:topk:0.1:ag");
+    weir_session *session = NULL;
+    cr_assert_eq(weir_options_set(&options, rows[i].key, rows[i].value), WEIR_OK, "%s",
+                 weir_last_error());
+    cr_expect_eq(weir_session_create(&session, &options), rows[i].good ? WEIR_OK : WEIR_E_INVALID,
+                 "%s = %s: %s", rows[i].key, rows[i].value, weir_last_error());
+    if (!rows[i].good)
+      cr_expect(strstr(weir_last_error(), rows[i].key), "%s: %s", rows[i].key, weir_last_error());
+    weir_session_free(session);
+  }
+}
+
 static size_t no_bytes(void *user) {
   (void)user;
   return 0;
