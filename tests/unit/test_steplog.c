@@ -1,4 +1,5 @@
-/* What is made of the step log: medians, and how soon a change was answered. */
+/* What is made of the step log: medians, sums, how soon a change was answered; and rows on the
+ * disk. */
 #include <criterion/criterion.h>
 #include <glib.h>
 #include <math.h>
@@ -115,6 +116,105 @@ Test(steplog, a_change_is_answered_by_the_first_decision_that_knew) {
   cr_assert_eq(weir_summary_answered(&log, knew, 1, 2), -1);
   cr_assert_eq(weir_summary_answered(&log, "rubbish\n[1]\n", 3, 4), -1);
   weir_steplog_free(&log);
+}
+
+/* Ten steps, of which two are a trial's; a tenth of a second each, a trial's a whole one. */
+Test(steplog, sums_of_a_run) {
+  weir_steplog log = {0};
+  fill(&log);
+  double elapsed_s = 0;
+  for (size_t i = 0; i < log.count; i++) {
+    weir_step_info *info = &log.rows[i].info;
+    elapsed_s += info->trial ? 1.0 : 0.1;
+    log.rows[i].elapsed_s = elapsed_s;
+    log.rows[i].loss = log.rows[i].test_loss = NAN;
+    info->wire_bytes = 10 + i;
+    info->comm_s = 0.25;
+    info->plan = (weir_plan){.codec = WEIR_CODEC_TOPK, .cr = 0.1, .id = i};
+    if (info->trial) info->plan.cr = 0.5; /* no switch, neither there nor back */
+    if (i >= 8) info->plan.cr = 0.01;
+  }
+  log.rows[3].accuracy = 0.5;
+  log.rows[7].accuracy = 0.75;
+  log.rows[7].test_loss = 1.5;
+  const weir_scenario scenario = {.workers = 1};
+  static const char weights[1][65] = {"abc"};
+  const weir_summary summary = {&scenario, &log, "sim", "modelled", "weir", weights};
+  char folder[] = "/tmp/weir-steplog-XXXXXX";
+  cr_assert_not_null(mkdtemp(folder));
+  cr_assert_eq(weir_summary_write(&summary, folder), WEIR_OK, "%s", weir_last_error());
+  g_autofree char *path = g_build_filename(folder, "summary.json", NULL);
+  g_autofree char *text = NULL;
+  cr_assert(g_file_get_contents(path, &text, NULL, NULL));
+  static const struct {
+    const char *name;
+    double value;
+  } due[] = {{"steps", 8},        {"switches", 1},          {"wire_bytes", 145},
+             {"trials_s", 2},     {"elapsed_s", 2.8},       {"comm_s", 2.5},
+             {"final_loss", 1.5}, {"final_accuracy", 0.75}, {"trial_share", 2 / 2.8}};
+  for (size_t i = 0; i < sizeof due / sizeof *due; i++) {
+    g_autofree char *key = g_strdup_printf("\"%s\" : ", due[i].name);
+    const char *at = strstr(text, key);
+    cr_assert(at != NULL, "no %s: %s", due[i].name, text);
+    cr_expect_float_eq(strtod(at + strlen(key), NULL), due[i].value, 1e-9, "%s: %s", due[i].name,
+                       at);
+  }
+  cr_assert_eq(unlink(path) | rmdir(folder), 0);
+  weir_steplog_free(&log);
+}
+
+static weir_row numbered(size_t i) {
+  return (weir_row){.info = {.step = i, .plan = {.codec = WEIR_CODEC_NONE, .cr = 1}}, .epoch = 1};
+}
+
+static void keep(weir_steplog *log, const char *folder, size_t until) {
+  for (size_t i = log->count; i < until; i++) {
+    const weir_row row = numbered(i);
+    cr_assert_eq(weir_steplog_add(log, &row), WEIR_OK);
+  }
+  cr_assert_eq(weir_steplog_keep(log, folder, 5), WEIR_OK, "%s", weir_last_error());
+}
+
+/* The first rows, in their order. */
+static weir_status recalled(const char *folder, uint64_t run, size_t rows) {
+  weir_steplog log = {0};
+  const weir_status status = weir_steplog_recall(&log, folder, run, rows);
+  for (size_t i = 0; i < rows && status == WEIR_OK; i++)
+    cr_assert_eq(log.rows[i].info.step, i, "row %zu", i);
+  weir_steplog_free(&log);
+  return status;
+}
+
+/* What was written behind the rows that count goes: by an attempt that failed, or by a run that was
+ * killed after its last checkpoint. */
+Test(steplog, rows_on_the_disk_come_back) {
+  char folder[] = "/tmp/weir-steplog-XXXXXX";
+  cr_assert_not_null(mkdtemp(folder));
+  g_autofree char *path = g_build_filename(folder, WEIR_STEPLOG_KEPT, NULL);
+  weir_steplog log = {0}, again = {0};
+  keep(&log, folder, 3);
+  FILE *file = fopen(path, "ab");
+  cr_assert(file && fputs("a part of a row", file) >= 0 && !fclose(file));
+  keep(&log, folder, 5);
+  cr_assert_eq(recalled(folder, 5, 5), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(recalled(folder, 5, 2), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(recalled(folder, 5, 6), WEIR_E_PARSE);
+  cr_assert_eq(recalled(folder, 6, 5), WEIR_E_PARSE, "of another run");
+  cr_assert_eq(weir_steplog_recall(&again, folder, 5, 2), WEIR_OK);
+  keep(&again, folder, 4);
+  cr_assert_eq(recalled(folder, 5, 4), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(truncate(path, 24 + 3 * (off_t)(sizeof(weir_row) + 8) + 9), 0);
+  cr_assert_eq(recalled(folder, 5, 3), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(recalled(folder, 5, 4), WEIR_E_PARSE, "half of a row");
+  file = fopen(path, "r+b"); /* a byte of the second row becomes another one */
+  cr_assert(file &&
+            !fseek(file, 24 + (long)(sizeof(weir_row) + 8 + offsetof(weir_row, loss)), SEEK_SET));
+  cr_assert(fputc(0x40, file) != EOF && !fclose(file));
+  cr_assert_eq(recalled(folder, 5, 1), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(recalled(folder, 5, 2), WEIR_E_PARSE, "a row is damaged");
+  cr_assert_eq(unlink(path) | rmdir(folder), 0);
+  weir_steplog_free(&log);
+  weir_steplog_free(&again);
 }
 
 static void give(weir_compared *run, double final, double elapsed, double at, double accuracy) {
