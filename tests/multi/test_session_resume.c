@@ -400,7 +400,6 @@ Test(session_resume, other_numbers_of_ranks_lose_nothing) {
   }
 }
 
-/* Also where a switch has been decided on, is on its way, or has just come into force. */
 /* Where one rank has loaded two states and another none, nobody goes on with powersgd's columns,
  * not even the rank that has loaded one: the next average is what it is where one rank has loaded
  * all three, which has their sum to send. */
@@ -422,6 +421,7 @@ Test(session_resume, columns_are_those_of_all_ranks_or_of_none) {
   drop(blobs);
 }
 
+/* Also where a switch has been decided on, is on its way, or has just come into force. */
 Test(session_resume, the_plan_in_force_and_what_was_directed_go_on) {
   static const char *const policies[] = {
       "schedule:topk:0.1:ag-ring;step=7:none:1:dense-tree;step=9:star:0.2:art-ring",
@@ -565,6 +565,130 @@ static weir_status try_to_load(const unsigned char *data, size_t bytes) {
   }
   weir_session_free(session);
   return status;
+}
+
+/* Where things lie in a state: its header, then the first tensor, which is called "a". */
+enum {
+  IN_VERSION = 8,
+  IN_FLAGS = 12,
+  IN_RANK = 16,
+  IN_SIZE = 24,
+  IN_COLUMNS = 64,
+  IN_PLAN = 80,
+  IN_PENDING = IN_PLAN + (int)sizeof(weir_plan),
+  IN_LEARNT = 168,
+  IN_GAIN = 176,
+  IN_NAME = 184,
+  IN_RESIDUAL = IN_NAME + 24 + 1
+};
+
+/* Its checksum is that of what it holds now. */
+static void seal(blob *b) {
+  const uint64_t hash = weir_hash(WEIR_HASH_INIT, b->data, b->bytes - sizeof hash);
+  memcpy(b->data + b->bytes - sizeof hash, &hash, sizeof hash);
+}
+
+/* A checksum can be worked out by whoever changes a state. */
+Test(session_resume, a_right_checksum_makes_no_state_good) {
+  static const uint32_t version = 3, flags = 4, codec = 255, three = 3, one = 1, action = 77,
+                        bits = UINT32_C(0x7f800000);
+  static const uint64_t size = 0, rank = 1, most = UINT64_MAX, long_name = 4096;
+  static const double gains[] = {NAN, -0.5, 1.5}, infinite = INFINITY;
+  const struct {
+    const char *what;
+    size_t at;
+    const void *value;
+    size_t bytes;
+  } wrong[] = {{"magic", 0, "XEIRSAVE", 8},
+               {"version", IN_VERSION, &version, 4},
+               {"flags", IN_FLAGS, &flags, 4},
+               {"a rank beyond the group", IN_RANK, &rank, 8},
+               {"a group of none", IN_SIZE, &size, 8},
+               {"columns", IN_COLUMNS, &most, 8},
+               {"codec", IN_PLAN + offsetof(weir_plan, codec), &codec, 4},
+               {"ratio", IN_PLAN + offsetof(weir_plan, cr), &infinite, 8},
+               {"more buckets than tensors", IN_PLAN + offsetof(weir_plan, buckets), &three, 4},
+               {"a bucket without a table", IN_PLAN + offsetof(weir_plan, buckets), &one, 4},
+               {"what is directed", IN_PENDING + offsetof(weir_directive, action), &action, 4},
+               {"a switch to no plan", IN_PENDING + offsetof(weir_directive, action), &one, 4},
+               {"bytes learnt", IN_LEARNT, &most, 8},
+               {"gain", IN_GAIN, &gains[0], 8},
+               {"gain", IN_GAIN, &gains[1], 8},
+               {"gain", IN_GAIN, &gains[2], 8},
+               {"a long name", IN_NAME, &long_name, 8},
+               {"an endless name", IN_NAME, &most, 8},
+               {"rows", IN_NAME + 8, &size, 8},
+               {"elements", IN_NAME + 16, &most, 8},
+               {"name", IN_NAME + 24, "b", 1},
+               {"residual", IN_RESIDUAL, &bits, 4}};
+  blob blobs[RANKS_MOST] = {0};
+  worker workers[RANKS_MOST];
+  const job j = {.policy = "fixed:topk:0.1:ag", .ranks = 1, .to = 3, .save = blobs};
+  run(&j, workers);
+  blob copy = {.data = malloc(blobs[0].bytes), .bytes = blobs[0].bytes};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    memcpy(copy.data, blobs[0].data, copy.bytes);
+    seal(&copy);
+    cr_assert_eq(try_to_load(copy.data, copy.bytes), WEIR_OK, "%s", weir_last_error());
+    memcpy(copy.data + wrong[i].at, wrong[i].value, wrong[i].bytes);
+    seal(&copy);
+    const weir_status status = try_to_load(copy.data, copy.bytes);
+    cr_assert(status == WEIR_E_PARSE || status == WEIR_E_MISMATCH, "%s: %s", wrong[i].what,
+              weir_status_name(status));
+  }
+  free(copy.data);
+  drop(blobs);
+}
+
+/* Ranks whose states have other plans in force begin with the policy's first one. */
+Test(session_resume, a_plan_goes_on_where_all_ranks_have_it) {
+  blob blobs[RANKS_MOST] = {0};
+  worker workers[RANKS_MOST];
+  const uint32_t id = 9;
+  job j = {.policy = "groups:even=2:topk:0.1:ag-ring",
+           .ranks = 2,
+           .at_once = true,
+           .to = 6,
+           .save = blobs};
+  run(&j, workers);
+  j = (job){.policy = j.policy, .ranks = 2, .from = 6, .to = 7, .load = blobs, .loads = 2};
+  for (int k = 0; k < 2; k++) {
+    run(&j, workers);
+    cr_assert_eq(workers[1].plan.buckets, k == 0 ? 2 : 0);
+    memcpy(blobs[1].data + IN_PLAN + offsetof(weir_plan, id), &id, sizeof id);
+    seal(&blobs[1]);
+  }
+  drop(blobs);
+}
+
+/* One rank takes the states of two, of which the later or the earlier one has nothing kept back:
+ * what the other one has is half of what each of two had in the average, and so of one. */
+Test(session_resume, states_with_and_without_anything_kept_back_add_up) {
+  for (int empty = 0; empty < 2; empty++) {
+    blob blobs[RANKS_MOST] = {0};
+    worker before[RANKS_MOST], after[RANKS_MOST];
+    float kept[A];
+    uint32_t flags = 2;
+    job j = {.policy = "fixed:topk:0.1:ag", .ranks = 2, .to = 3, .save = blobs};
+    run(&j, before);
+    memcpy(kept, blobs[1 - empty].data + IN_RESIDUAL, sizeof kept);
+    memcpy(blobs[empty].data + IN_FLAGS, &flags, sizeof flags);
+    memset(blobs[empty].data + IN_RESIDUAL, 0, A * sizeof(float));
+    memset(blobs[empty].data + IN_RESIDUAL + A * sizeof(float) + 24 + 1, 0, B * sizeof(float));
+    seal(&blobs[empty]);
+    j = (job){.policy = "fixed:none:1:dense-ring",
+              .ranks = 1,
+              .from = 3,
+              .to = 4,
+              .nothing = true,
+              .load = blobs,
+              .loads = 2};
+    run(&j, after);
+    for (int e = 0; e < A; e++)
+      cr_assert_float_eq(after[0].last[e], kept[e] / 2, 1e-6, "element %d, rank %d has none", e,
+                         empty);
+    drop(blobs);
+  }
 }
 
 static weir_status not_saved(weir_device *device, float *r, float *u) {
