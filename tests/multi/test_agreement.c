@@ -1,6 +1,7 @@
 /* All ranks run the same plan at the same step, whatever each of them measures; where they cannot,
  * every one of them says so. */
 #include <criterion/criterion.h>
+#include <math.h>
 
 #include "base/base.h"
 #include "group.h"
@@ -162,6 +163,35 @@ Test(agreement, impossible_directives_are_refused) {
     group_well(3, refuse, &bad[i], NULL);
   }
 }
+
+/* Of ranks 0 to 3: what of their headers is believed lies within what can be. */
+static void tell_absurdly(void *user, weir_header *header) {
+  static const double gain[] = {NAN, -3, 7, 0.5};
+  const voice *v = user;
+  header->gain = gain[v->rank];
+  header->bandwidth = 1e6;
+  header->goodput = v->rank == 3 ? NAN : 1e9;
+}
+
+static void believe(member *m) {
+  static const size_t offset[] = {0, 1, N};
+  voice v = {.rank = m->rank};
+  const weir_engine_config config = {.comm = m->comm,
+                                     .layout = {2, offset},
+                                     .first_plan = group_plan(6, 0.1, 0),
+                                     .hooks = {.user = &v, .local = tell_absurdly}};
+  weir_engine *engine;
+  if (weir_engine_create(&engine, &config) != WEIR_OK) abort();
+  float g[N];
+  weir_step_info info = {0};
+  if (step(engine, g, &info) != WEIR_OK)
+    group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
+  else if (info.gain != (0 + 0 + 1 + 0.5) / 4 || info.goodput_bytes_s != 1e6)
+    group_fail(m->group, "rank %d: gain %g, goodput %g", m->rank, info.gain, info.goodput_bytes_s);
+  weir_engine_free(engine);
+}
+
+Test(agreement, absurd_headers_are_kept_within_bounds) { group_well(4, believe, NULL, NULL); }
 
 /* Rank 0 asks once for a probe and once for a look: every rank does so before the following step,
  * and the plan stays. */

@@ -1,8 +1,10 @@
 /* All-reduces, all-gathers and broadcasts of every row, over threads and shared memory. */
 #include <criterion/criterion.h>
+#include <float.h>
 #include <math.h>
 
 #include "../sampled.h"
+#include "collectives/comm.h"
 #include "ranks.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 7, 8};
@@ -256,3 +258,43 @@ Test(allreduce, ring_tcp) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_RING); }
 Test(allreduce, tree_tcp) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_TREE); }
 Test(allgather, tcp) { bytes_all(GROUP_TCP, gather_body); }
 Test(broadcast, tcp) { bytes_all(GROUP_TCP, broadcast_body); }
+
+/* What a communicator refuses changes nothing: it goes on. */
+static weir_status refuse_body(weir_transport *t, void *user) {
+  static const double never[] = {0, -1, NAN, INFINITY, 1e9};
+  static unsigned char block[2 * (WEIR_HEADER_MAX + 1)];
+  const weir_headers longest = {block, WEIR_HEADER_MAX},
+                     bad[] = {{block, WEIR_HEADER_MAX + 1}, {NULL, 5}};
+  (void)user;
+  OWNED weir_comm *comm = NULL;
+  int taken = 0;
+  for (size_t i = 0; i < COUNT(never); i++)
+    taken += weir_comm_create(&comm, t, never[i]) != WEIR_E_INVALID || comm != NULL;
+  weir_status status = weir_comm_create(&comm, t, 20.0);
+  float x = 1;
+  for (uint32_t a = 0; a < WEIR_ALLREDUCE_NATIVE && status == WEIR_OK; a++) {
+    weir_headers good = longest;
+    for (size_t i = 0; i < COUNT(bad); i++) {
+      weir_headers headers = bad[i];
+      taken +=
+          weir_allreduces[a].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, &headers) != WEIR_E_INVALID;
+    }
+    weir_comm_step(comm, 77, a);
+    status = weir_allreduces[a].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, &good);
+  }
+  if (status == WEIR_OK && (taken > 0 || x != ldexpf(1, WEIR_ALLREDUCE_NATIVE)))
+    status = weir_fail(WEIR_E_INTERNAL, "%d were taken, and the sum is %g", taken, (double)x);
+  return status;
+}
+
+Test(comm, refuses_time_outs_and_headers_that_cannot_be) {
+  group_passes(GROUP_THREADS, 2, refuse_body, NULL);
+}
+
+/* Sums beyond the largest float are that, of either sign, so that they can be encoded again. */
+Test(comm, sums_are_held_finite) {
+  float x[] = {-INFINITY, INFINITY, -FLT_MAX, FLT_MAX, -1, 0, 2};
+  static const float due[] = {-FLT_MAX, FLT_MAX, -FLT_MAX, FLT_MAX, -1, 0, 2};
+  weir_hold_finite(x, COUNT(x));
+  for (size_t i = 0; i < COUNT(x); i++) cr_assert_eq(x[i], due[i], "%zu: %g", i, (double)x[i]);
+}

@@ -154,6 +154,20 @@ static void check_reference(group *g, course *c, const weir_plan *plan, int step
     }
 }
 
+/* What an encoder loses of a rank's own gradient, and of sums that the rank encodes, is what it
+ * keeps back. */
+static void tell_by_residuals(const group *g, course *c) {
+  c->last_gain = 0;
+  for (int r = 0; r < g->size; r++) {
+    double whole = 0, lost = 0;
+    for (size_t i = 0; i < c->n; i++) {
+      whole += (double)c->e[r][i] * c->e[r][i];
+      lost += (double)c->after[r][i] * c->after[r][i];
+    }
+    c->last_gain += (whole > 0 ? fmax(1 - lost / whole, 0) : 1) / g->size;
+  }
+}
+
 static void check_step(member *m, course *c, int step) {
   group *g = m->group;
   const weir_plan *plan = &c->plans[step];
@@ -166,6 +180,9 @@ static void check_step(member *m, course *c, int step) {
   check_conservation(g, c, plan, what);
   c->last_gain_known = reference_knows(c, plan);
   if (c->last_gain_known) check_reference(g, c, plan, step, what);
+  if (c->last_gain_known || weir_codec_find(plan->codec)->encode == NULL) return;
+  c->last_gain_known = plan->scheme == WEIR_SCHEME_GATHER || plan->scheme == WEIR_SCHEME_COMPRESSED;
+  if (c->last_gain_known) tell_by_residuals(g, c);
 }
 
 static bool one_step(member *m, course *c, weir_engine *engine, int step) {

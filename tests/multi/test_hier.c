@@ -1,6 +1,7 @@
 /* Hierarchical all-reduce over pretended machines, and views: groups inside of a group. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <sched.h>
 
 #include "../sampled.h"
 #include "collectives/algorithms/columns.h"
@@ -294,6 +295,24 @@ static weir_status neighbours_body(weir_transport *t, void *user) {
   if (next == due->next[t->rank] && due->next[previous] == t->rank) return WEIR_OK;
   return weir_fail(WEIR_E_INTERNAL, "%s: the next is %d, the one before %d", due->layout, next,
                    previous);
+}
+
+/* One kernel, and no link between them. */
+Test(hosts, another_network_is_another_machine) {
+  enum { SAME, OTHER, NOT_ALLOWED };
+  const uint64_t here = weir_host_identity(NULL);
+  const pid_t pid = fork();
+  cr_assert_geq(pid, 0);
+  if (pid == 0) {
+    if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+      _exit(NOT_ALLOWED);
+    _exit(weir_host_identity(NULL) == here ? SAME : OTHER);
+  }
+  int how = 0;
+  cr_assert_eq(waitpid(pid, &how, 0), pid);
+  cr_assert(WIFEXITED(how));
+  if (WEXITSTATUS(how) == NOT_ALLOWED) cr_skip_test("no network of our own can be made here");
+  cr_assert_eq(WEXITSTATUS(how), OTHER);
 }
 
 /* By hand: machine by machine, as many further on as the largest has. */

@@ -15,6 +15,7 @@ typedef enum spoil_kind {
   SPOIL_BEGIN, /* `at` is where the elements of a path's message begin, as its front says */
   SPOIL_MORE,  /* a list of fp32 becomes one of a third more elements in bf16, as long as before */
   SPOIL_SHORT, /* the transport's message ends a byte early */
+  SPOIL_FEWER, /* it is a list of indices: of one less, and as good */
   SPOIL_ANY    /* as SPOIL_BYTE, from the begin of the transport's message */
 } spoil_kind;
 
@@ -75,6 +76,16 @@ static void keep_more(unsigned char *message) {
   for (uint32_t i = 0; i < k; i++) memcpy(message + 16 + 4 * i, &i, sizeof i);
 }
 
+static void leave_out_the_last(unsigned char *message, size_t *bytes) {
+  static uint32_t index[N];
+  size_t k = 0;
+  const size_t room = *bytes;
+  if (weir_wire_decode(message, room, N, index, NULL, N, &k) != WEIR_OK ||
+      weir_wire_encode(N, index, NULL, k - 1, WEIR_WIRE_AUTO_FP32, message, room, bytes, NULL) !=
+          WEIR_OK)
+    abort();
+}
+
 static void change(spoil *s, unsigned char *data, size_t *bytes) {
   unsigned char *const message = message_in(data, *bytes);
   s->found = true;
@@ -84,6 +95,7 @@ static void change(spoil *s, unsigned char *data, size_t *bytes) {
     memcpy(message - 24, &(uint64_t){s->at}, 8); /* begin, count, bytes of eight each */
   if (s->kind == SPOIL_MORE) keep_more(message);
   if (s->kind == SPOIL_SHORT) (*bytes)--;
+  if (s->kind == SPOIL_FEWER) leave_out_the_last(message, bytes);
   if (s->kind == SPOIL_ANY) data[s->at % *bytes] ^= s->mask;
 }
 
@@ -318,6 +330,12 @@ Test(malformed, what_another_plan_has_made_is_refused) {
   expect_refused(&more, "rank 1 sent a malformed message, made by another plan");
   more = (spoil){.plan = "topk:0.1:hitopk", .machines = "aabb", .kind = SPOIL_MORE};
   expect_refused(&more, "machine 0 sent a malformed message");
+}
+
+/* A list that is well-formed, and not what the plan has all ranks make room for and sum up. */
+Test(malformed, a_list_of_another_length) {
+  spoil s = {.plan = "star:0.1:art-ring:auto-fp32", .machines = "abc", .kind = SPOIL_FEWER};
+  expect_refused(&s, "rank 1 sent 2399 indices where the plan keeps 2400");
 }
 
 /* Bucket, codec, bits, mode and whether it is entropy-coded; then scales, lengths of codes and of

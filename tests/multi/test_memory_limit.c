@@ -16,41 +16,43 @@ enum { N = 100000 };
 typedef struct starter {
   const char *policy;
   uint64_t limit;
-  int rank;
+  int rank, group;
   weir_status status;
   char said[256];
 } starter;
 
-/* Rank 1 names no limit: the smallest counts. */
 static void *start_rank(void *argument) {
   starter *s = argument;
   weir_session *session = NULL;
   char name[64];
-  (void)snprintf(name, sizeof name, "limit-%d-%.30s-%llu", (int)getpid(), s->policy,
-                 (unsigned long long)s->limit);
+  (void)snprintf(name, sizeof name, "limit-%d-%d", (int)getpid(), s->group);
   weir_options options = session_options(s->rank, RANKS, name, s->policy);
   options.active_probes = false;
-  options.memory_limit = s->rank == 0 ? s->limit : 0;
+  options.memory_limit = s->limit;
   s->status = session_open(&session, &options, N);
   if (s->status != WEIR_OK) (void)snprintf(s->said, sizeof s->said, "%s", weir_last_error());
   weir_session_free(session);
   return NULL;
 }
 
-static void start(const char *policy, double limit, starter out[RANKS]) {
+static void start(const char *policy, const double limit[RANKS], starter out[RANKS]) {
+  static int groups;
+  groups++;
   for (int r = 0; r < RANKS; r++)
-    out[r] = (starter){.policy = policy, .limit = (uint64_t)limit, .rank = r};
+    out[r] = (starter){policy, (uint64_t)limit[r], .rank = r, .group = groups};
   session_threads(out, sizeof *out, RANKS, start_rank);
 }
 
+/* Rank 1 names no limit, which is none at all. */
 static void expect_start(const char *policy, double limit) {
   starter s[RANKS];
-  start(policy, limit, s);
+  start(policy, (double[]){limit, 0}, s);
   for (int r = 0; r < RANKS; r++)
     cr_assert_eq(s[r].status, WEIR_OK, "%s, rank %d: %s", policy, r, s[r].said);
 }
 
-static void expect_refusal(const char *policy, double limit, const char *a, const char *b) {
+static void expect_refusals(const char *policy, const double limit[RANKS], const char *a,
+                            const char *b) {
   starter s[RANKS];
   start(policy, limit, s);
   for (int r = 0; r < RANKS; r++) {
@@ -58,6 +60,10 @@ static void expect_refusal(const char *policy, double limit, const char *a, cons
     cr_assert(strstr(s[r].said, a) != NULL && strstr(s[r].said, b) != NULL, "%s, rank %d: %s",
               policy, r, s[r].said);
   }
+}
+
+static void expect_refusal(const char *policy, double limit, const char *a, const char *b) {
+  expect_refusals(policy, (double[]){limit, 0}, a, b);
 }
 
 /* topk of a tenth, by hand: residual, e and the sum, a list of indices and values, two messages of
@@ -81,4 +87,14 @@ Test(memory_limit, knows_what_sums_take) {
 Test(memory_limit, refuses_a_policy_that_tries_what_takes_more) {
   expect_start("paper", 6 * GRADIENT);
   expect_refusal("paper", 4 * GRADIENT, "policy paper runs plan mstopk:0.1:ag", "leaves 1200000");
+}
+
+Test(memory_limit, the_smallest_of_a_group_counts) {
+  const double bytes = 1.5 * GRADIENT;
+  for (int r = 0; r < RANKS; r++) {
+    double limit[RANKS] = {2 * bytes, 2 * bytes};
+    limit[r] = bytes - 1;
+    expect_refusals("fixed:none:1:dense-ring", limit, "takes 600000 bytes",
+                    "memory_limit is 599999");
+  }
 }

@@ -131,6 +131,33 @@ Test(warmup, only_fixed_selections_are_warmed_up) {
   }
 }
 
+static void *clip(void *user) {
+  rank *r = user;
+  weir_session *session = NULL;
+  float g[4] = {3, 4, 0, 12};
+  double norm = 0;
+  r->status = session_open(&session, &r->options, 4);
+  if (!r->status) r->status = weir_clip(session, (void *[]){g}, 13, &norm);
+  if (r->status) (void)snprintf(r->error, sizeof r->error, "%s", weir_last_error());
+  memcpy(r->first, g, sizeof g);
+  r->cr[0] = norm;
+  weir_session_free(session);
+  return NULL;
+}
+
+/* Of four ranks each has half of the limit: a norm of 13 becomes one of 6.5. */
+Test(warmup, ranks_clip_to_the_limit_over_the_root_of_their_number) {
+  static rank ranks[RANKS];
+  for (int r = 0; r < RANKS; r++)
+    ranks[r].options = session_options(r, RANKS, "clip", "fixed:none:1:dense-ring");
+  session_threads(ranks, sizeof *ranks, RANKS, clip);
+  for (int r = 0; r < RANKS; r++) {
+    const float *g = ranks[r].first;
+    cr_assert_eq(ranks[r].status, WEIR_OK, "rank %d: %s", r, ranks[r].error);
+    cr_assert(ranks[r].cr[0] == 13 && g[0] == 1.5F && g[1] == 2 && g[2] == 0 && g[3] == 6);
+  }
+}
+
 /* (3, 4) and (12): a norm of 13. */
 Test(warmup, clips_all_tensors_together) {
   weir_options options;

@@ -103,6 +103,16 @@ Test(kernels_gain, sampling_comes_close) {
   weir_gain_curve_free(curve);
 }
 
+/* As few elements as a sample of 2^18 needs, but never so far apart that rows of a power of two are
+ * seen at the same places. */
+Test(kernels_gain, strides_are_odd) {
+  static const size_t n[] = {0, 1, 1 << 18, (1 << 18) + 1, 1 << 19, (1 << 20) + 1, SIZE_MAX / 2};
+  static const size_t stride[] = {1, 1, 1, 3, 3, 5, (SIZE_MAX / 2 >> 18) + 2};
+  for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+    cr_expect_eq(weir_gain_curve_stride(n[i]), stride[i], "%zu: %zu", n[i],
+                 weir_gain_curve_stride(n[i]));
+}
+
 /* Plans of several groups fill a curve group by group: it is the whole gradient's. */
 Test(kernels_gain, parts_make_the_whole) {
   enum { N = 60000, PARTS = 5 };
