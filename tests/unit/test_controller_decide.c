@@ -558,3 +558,38 @@ Test(decide, a_room_that_cannot_be_is_refused) {
   cr_assert_eq(weir_decide(&in, &decision), WEIR_E_INVALID);
   cr_assert_not_null(strstr(weir_last_error(), "rooms"));
 }
+
+/* Whatever the network is like, and however large the ratio that would be best: nothing that the
+ * search for it finds takes more memory than there is. */
+Test(decide, a_bold_search_keeps_to_the_memory) {
+  for (int k = 0; k < 6; k++) {
+    weir_decision_input in = input_at(1e-3, 1e5 * pow(10, k));
+    weir_decision d;
+    in.risk = WEIR_RISK_BOLD;
+    in.current = plan_of("none:1:dense-ring");
+    in.memory_limit = 3 * 4e6 + 8e4 + 4 * 80048 + 125000; /* a hundredth of 10^6 elements */
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+    cr_assert_gt(d.front_size, 0u);
+    for (size_t i = 0; i < d.front_size; i++)
+      cr_expect(weir_plan_fits(&in, &d.front[i].plan), "%d: %u at %g", k, d.front[i].plan.codec,
+                d.front[i].plan.cr);
+    cr_expect(weir_plan_fits(&in, &d.choice.plan), "%d: %u at %g", k, d.choice.plan.codec,
+              d.choice.plan.cr);
+  }
+}
+
+/* The guard takes a plan for the one in force only where it is so in all that is done. */
+Test(decide, what_makes_two_plans_the_same) {
+  static const char *const others[] = {"qsgd:0.25:ag", "qsgd:0.125:sra", "qsgd:0.125:ag:huffman",
+                                       "qsgd:0.125:ag-ring"};
+  const weir_plan plan = plan_of("qsgd:0.125:ag");
+  weir_plan other = plan;
+  other.id = plan.id + 5;
+  cr_expect(weir_same_plan(&plan, &other));
+  other.bucket_log2 = 9;
+  cr_expect_not(weir_same_plan(&plan, &other));
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    other = plan_of(others[i]);
+    cr_expect_not(weir_same_plan(&plan, &other), "%s", others[i]);
+  }
+}

@@ -81,6 +81,40 @@ Test(overhead, follows_the_latencies_of_the_plan_that_is_run) {
   cr_assert_eq(loop.learnt.latencies[weir_arm_of(&other)], 2.0);
 }
 
+/* After a change of the network an arm keeps the least that it ever was, and arms that were never
+ * run have what they borrow of it. */
+Test(overhead, a_change_of_the_network_leaves_the_least) {
+  static weir_learnt learnt;
+  const weir_plan ring = plan_of("none:1:dense-ring"), bf16 = plan_of("bf16:1:dense-ring");
+  const size_t arm = weir_arm_of(&ring), other = weir_arm_of(&bf16);
+  weir_learn_start(&learnt);
+  weir_learn_overhead(&learnt, arm, 2e-3, 0.1, 6);
+  weir_learn_overhead(&learnt, arm, 30e-3, 0.1, 6);
+  cr_assert(learnt.overhead[arm] == 30e-3 && learnt.overhead[other] == 30e-3);
+  learnt.excess[arm].count = 3;
+  weir_learn_network_changed(&learnt);
+  cr_assert(learnt.overhead[arm] == 2e-3 && learnt.overhead[other] == 2e-3, "%g",
+            learnt.overhead[arm]);
+  cr_assert_eq(learnt.excess[arm].count, 0u);
+}
+
+/* The first step under a plan pays for what is done once. */
+Test(overhead, a_plans_first_step_does_not_count) {
+  weir_plan plan = plan_of("topk:0.01:ag:auto-fp32");
+  const size_t arm = weir_arm_of(&plan);
+  static weir_loop loop;
+  loop.workers = WORKERS;
+  loop.elements = 1000000;
+  weir_learn_start(&loop.learnt);
+  plan.id = loop.current.id = 1;
+  run_steps(&loop, &plan, 2, 5e-3, 1);
+  cr_assert_eq(loop.learnt.step_count, 0u);
+  cr_assert_eq(loop.learnt.excess[arm].count, 0u);
+  run_steps(&loop, &plan, 2, 5e-3, 2);
+  cr_assert_eq(loop.learnt.step_count, 2u);
+  cr_assert_eq(loop.learnt.excess[arm].count, 2u);
+}
+
 /* What low rank's factors take to encode is in the exchange; its own products are timed as ever:
  * here three times what is usual. */
 Test(overhead, low_rank_is_timed_with_encoded_factors_too) {

@@ -49,6 +49,7 @@ typedef struct world {
   double memory;  /* memory_limit */
   double comm;    /* of the step before */
   uint64_t steps, trial_steps, unsafe_steps;
+  uint64_t last_unsafe; /* step */
   double seconds, trial_seconds;
 } world;
 
@@ -183,6 +184,7 @@ static void step(weir_controller *controller, world *w) {
     w->steps++;
     w->step++;
     w->unsafe_steps += !weir_plan_safe(&w->plan);
+    if (!weir_plan_safe(&w->plan)) w->last_unsafe = at;
   }
   obey(w, &directive);
   if (!w->trial) batches_in_trial = 0;
@@ -432,6 +434,34 @@ Test(rounds, methods_that_leap_away_are_refused_and_others_tried) {
   }
 }
 
+/* What is refused at a step waits until twice that step, and so does what keeps less of the same
+ * codec. */
+Test(rounds, what_keeps_less_than_what_was_refused_waits_as_well) {
+  world w = good;
+  w.update_rule = "sgd";
+  w.far = true;
+  w.budget = 0.4;
+  w.leaps = 0.8;
+  weir_controller *controller = create(&w, "measured", many);
+  weir_plan last = {0};
+  uint64_t ended = 0, again = 0;
+  while (w.step < many) {
+    const bool before = w.trial;
+    step(controller, &w);
+    if (before && !w.trial && !weir_plan_rounds(&last)) ended = w.step;
+    if (before || !w.trial) continue;
+    const bool lesser = w.plan.codec == last.codec && w.plan.cr <= last.cr;
+    if (lesser && !weir_plan_rounds(&last)) {
+      again++;
+      cr_assert_geq(w.step, 2 * ended, "refused at step %d, tried again at %d", (int)ended,
+                    (int)w.step);
+    }
+    last = w.plan;
+  }
+  weir_controller_free(controller);
+  cr_assert_gt(again, 0u);
+}
+
 /* Of a training in which each of so many steps made its progress. */
 static double loss_after(double progress) { return 6.0 - 0.5 * log1p(progress / 5.0); }
 
@@ -526,6 +556,19 @@ Test(rounds, under_sgd_a_short_training_tries_early) {
   cr_assert_leq(w.trial_seconds, 0.04 * w.seconds);
   cr_assert_lt(w.seconds, 0.7 * adaptive.seconds, "%g s, %g s", w.seconds, adaptive.seconds);
   cr_assert(weir_plan_safe(&w.plan)); /* the last steps */
+}
+
+/* A twentieth of the steps, and 48 at the least. */
+Test(rounds, the_last_steps_are_a_safe_plans) {
+  static const uint64_t length[] = {600, 4000}, last[] = {48, 200};
+  for (size_t i = 0; i < 2; i++) {
+    world w = good;
+    w.update_rule = "sgd";
+    w = train("measured", w, length[i]);
+    cr_assert_gt(w.unsafe_steps, length[i] / 4, "%d steps", (int)w.unsafe_steps);
+    const uint64_t safe = length[i] - 1 - w.last_unsafe; /* a directive takes up to three steps */
+    cr_assert(safe + 4 >= last[i] && safe <= last[i], "%d of %d steps", (int)safe, (int)length[i]);
+  }
 }
 
 /* Nor does it wait where nobody knows its length: of the time of 1000 steps a round is a small

@@ -221,6 +221,27 @@ static weir_status check(const unsigned char *data, size_t bytes, bool *ours) {
   return weir_controller_saved_check(data, bytes, TENSORS, ours);
 }
 
+/* Of values each of which may be, some may not be together. */
+Test(controller_saved, values_that_contradict_each_other_are_refused) {
+  for (int wrong = 0; wrong < 4; wrong++) {
+    weir_loop loop = {.current = {.id = 4, .cr = 1}, .next_id = 5}, next = {.current = {.cr = 1}};
+    weir_mailbox mailbox = {0};
+    weir_plan_bucket table[TENSORS + 1] = {0}, taken[TENSORS + 1] = {0};
+    weir_saved_parts parts = {.loop = &loop, .mailbox = &mailbox, .taken = taken},
+                     to = {.loop = &next, .mailbox = &mailbox, .taken = taken};
+    weir_saved saved;
+    weir_learn_start(&loop.learnt);
+    loop.table = next.table = table;
+    if (wrong == 1) loop.next_id = 4;            /* a plan's number comes once */
+    if (wrong == 2) loop.learnt.tried[3] = true; /* and has no floor to go back to */
+    if (wrong == 3) loop.rounds.course = (weir_course){.each = 2, .begun = 2};
+    weir_saved_write(&saved, &parts);
+    cr_assert_eq(weir_saved_read(saved.data, saved.at, true, &to),
+                 wrong == 0 ? WEIR_OK : WEIR_E_PARSE, "%d", wrong);
+    free(saved.data);
+  }
+}
+
 /* Whatever is believed is gone on from. */
 static void go_on(const char *policy, const unsigned char *data, size_t bytes, const world *w) {
   world copy = *w;

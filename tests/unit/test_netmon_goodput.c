@@ -131,6 +131,34 @@ Test(netmon_goodput, a_few_losses_or_messages_are_chance) {
   weir_netmon_free(s.monitor);
 }
 
+/* Where messages get all that the link has, nothing is said of how far apart they lie. */
+Test(netmon_goodput, a_narrow_link_has_no_deviation) {
+  stream s = lossy(1, 0);
+  cr_assert_gt(now(&s).deviation, 0);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = 10 * MBIT / OVERHEAD});
+  cr_assert(near(now(&s).bandwidth, 10 * MBIT, 1e-6));
+  cr_assert_eq(now(&s).goodput, now(&s).bandwidth);
+  cr_assert_eq(now(&s).goodput_error, now(&s).bandwidth_error);
+  cr_assert_eq(now(&s).deviation, 0);
+  weir_netmon_free(s.monitor);
+}
+
+/* Of so few messages the mean is one of their own: theirs in turns are 20 and 40 ms for 200 kB, the
+ * newest counting most. */
+Test(netmon_goodput, the_deviation_of_a_few) {
+  stream s = start(3, 0.005, 100 * MBIT);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
+  segments(&s, 100, 4, 0);
+  double weights = 0, mean = 0, square = 0;
+  for (int i = 0; i < 4; i++) message(&s, 2e5, i % 2 ? 0.04 : 0.02, 0.008);
+  for (int i = 0; i < 4; i++) weights += pow(0.97, i);
+  for (int i = 0; i < 4; i++) mean += pow(0.97, i) * (i % 2 ? 0.02 : 0.04) / weights;
+  for (int i = 0; i < 4; i++)
+    square += pow(0.97, i) * pow((i % 2 ? 0.02 : 0.04) - mean, 2) / (weights - 1);
+  cr_assert(near(now(&s).deviation, sqrt(square / 2e5), 1e-9), "%g", now(&s).deviation);
+  weir_netmon_free(s.monitor);
+}
+
 Test(netmon_goodput, absurd_samples_are_refused) {
   stream s = start(3, 0.005, 100 * MBIT);
   const weir_sample bad[] = {{.kind = WEIR_SAMPLE_LOSS, .bytes = 0, .value = 1},

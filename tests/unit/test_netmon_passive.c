@@ -116,3 +116,43 @@ Test(netmon_passive, a_probe_moves_the_rate_at_once) {
   cr_assert_eq(now(&s).bandwidth_changes, 3);
   weir_netmon_free(s.monitor);
 }
+
+/* The kernel's least round trip is of minutes ago: while echoes tell, it tells nothing. */
+Test(netmon_passive, echoes_are_newer_than_the_kernels_round_trip) {
+  stream s = start(5, 0.01, 100 * MBIT);
+  for (int i = 0; i < 200; i++) {
+    s.now += 0.1;
+    if (i == 100) s.latency = 0.04;
+    echo(&s);
+    for (int k = 0; k < 5; k++) /* as of several connections */
+      feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_RTT, .value = 0.02});
+  }
+  cr_assert(near(now(&s).latency_s, 0.04, 0.05), "%g", now(&s).latency_s);
+  for (int i = 0; i < 200; i++) { /* and where they have long been missing, it does */
+    s.now += 0.1;
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_RTT, .value = 0.02});
+  }
+  cr_assert(near(now(&s).latency_s, 0.01, 0.05), "%g", now(&s).latency_s);
+  weir_netmon_free(s.monitor);
+}
+
+/* Round trips of 40 ms that shared their way, three before an idle one of 20 ms and one after it:
+ * they are not four that agree. */
+Test(netmon_passive, an_idle_round_trip_ends_what_loaded_ones_agreed_on) {
+  stream s = start(5, 0.01, 100 * MBIT);
+  for (int i = 0; i < 20; i++) {
+    s.now += 0.1;
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_IDLE, .value = 0.02});
+  }
+  for (int i = 1; i <= 4; i++) {
+    s.now += 0.1;
+    if (i == 4) feed(&s, (weir_sample){.kind = WEIR_SAMPLE_IDLE, .value = 0.02});
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = 0.04, .bytes = i});
+  }
+  cr_assert(near(now(&s).latency_s, 0.01, 1e-6), "%g", now(&s).latency_s);
+  s.now += 0.1;
+  for (int i = 5; i <= 7; i++)
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = 0.04, .bytes = i});
+  cr_assert(near(now(&s).latency_s, 0.02, 1e-6), "these are: %g", now(&s).latency_s);
+  weir_netmon_free(s.monitor);
+}
