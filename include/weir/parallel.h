@@ -84,9 +84,10 @@ weir_status weir_lars_scales(weir_session *session, const weir_lars *lars,
 /* LAMB (Y. You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes,
  * 2020, algorithm 2), at update number `step`, counting from 0:
  *
- *   m = beta1 first + (1 - beta1) g, v = beta2 second + (1 - beta2) g^2 u = (m / (1 - beta1^(step +
- *   1))) / (sqrt(v / (1 - beta2^(step + 1))) + epsilon) + weight_decay w scale = |w| / |u|, |w|
- *   within [least, most]
+ *   m = beta1 first + (1 - beta1) g,   v = beta2 second + (1 - beta2) g^2,
+ *   u = (m / (1 - beta1^(step + 1))) / (sqrt(v / (1 - beta2^(step + 1))) + epsilon)
+ *       + weight_decay w,
+ *   scale = |w| / |u|,   |w| within [least, most]
  *
  * by which the learning rate of the tensor's step u is multiplied.  Moments are read, not updated.
  * Where |w| or |u| is 0, or either is not finite, scale = 1. */

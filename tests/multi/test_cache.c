@@ -364,6 +364,36 @@ Test(cache, strangers_and_damaged_requests_are_refused, .timeout = WATCHDOG_S) {
   run_ranks(b, 2, -1, meet_strangers);
 }
 
+/* Whoever has proved nothing yet has one of 16 places; who comes then is hung up on at once. */
+static bool turns_a_crowd_away(const weir_cache *c) {
+  enum { CROWD = 20, PLACES = 16 };
+  struct pollfd crowd[CROWD];
+  const double deadline_s = weir_now_s() + 5;
+  int gone = 0;
+  for (int i = 0; i < CROWD; i++) crowd[i] = (struct pollfd){.fd = dial(c, 0), .events = POLLIN};
+  while (gone < CROWD - PLACES && weir_now_s() < deadline_s) {
+    (void)poll(crowd, CROWD, 50);
+    gone = 0;
+    for (int i = 0; i < CROWD; i++) gone += crowd[i].revents != 0;
+  }
+  for (int i = 0; i < CROWD; i++) (void)close(crowd[i].fd);
+  return gone == CROWD - PLACES;
+}
+
+static bool meet_a_crowd(rank_job *job) {
+  weir_cache *c = NULL;
+  bool good = weir_cache_open(&c, job->session, &job->options) == WEIR_OK;
+  if (job->rank == 1) good = good && turns_a_crowd_away(c);
+  arrive(job->b, 0, 2);
+  weir_cache_close(c);
+  return good;
+}
+
+Test(cache, a_crowd_of_strangers_is_turned_away, .timeout = WATCHDOG_S) {
+  board *b = new_board();
+  run_ranks(b, 2, -1, meet_a_crowd);
+}
+
 /* A rank 0 that lets rank 1 in and then answers one request with these bytes. */
 static bool survives_answer(weir_cache *c, int listener, const cache_word *word, size_t behind) {
   struct pollfd wait = {.fd = listener, .events = POLLIN};

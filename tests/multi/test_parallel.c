@@ -403,6 +403,16 @@ Test(scales, lamb_by_hand) {
   cr_assert_float_eq(scale[0], 5 / hypot(u0, u1), 1e-5);
 }
 
+/* A weight's norm of 0, or that is not finite, says nothing, and no bound makes a norm of it. */
+Test(scales, a_norm_that_says_nothing_is_not_held_within_bounds) {
+  const float zeros[3] = {0}, ones[3] = {1, 1, 1}, huge[3] = {INFINITY, 1, 1};
+  const weir_scaled_tensor t[] = {{3, zeros, ones, zeros, zeros}, {3, huge, ones, zeros, zeros}};
+  const weir_lamb lamb = {sizeof lamb, 0.9, 0.99, 1e-6, 0, 5, 7, 0};
+  double scale[2] = {0};
+  cr_assert_eq(weir_lamb_scales(NULL, &lamb, t, 2, scale), WEIR_OK, "%s", weir_last_error());
+  cr_assert(scale[0] == 1 && scale[1] == 1, "%g, %g", scale[0], scale[1]);
+}
+
 Test(scales, arguments_that_are_refused) {
   const weir_scaled_tensor t = {2, weight, gradient, zero, zero};
   const weir_lars lars = {sizeof lars, 0.001, 0, 0, 0, 0};

@@ -180,6 +180,18 @@ Test(buckets_table, file_with_filters) {
     cr_assert(strstr(weir_last_error(), i < 3 ? ":2: " : ":3: ") != NULL, "%s", weir_last_error());
     remove(path);
   }
+  /* Forty names of a hundred letters are all that there is room for. */
+  for (int lines = 40; lines <= 41; lines++) {
+    char text[5000] = "last,plan,place\n";
+    for (int k = 0; k < lines; k++)
+      (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%0100d,full,caller\n", k);
+    kept[0] = '\0';
+    write_table(path, text);
+    cr_assert_eq(weir_table_parse(path, &parsed), WEIR_OK);
+    cr_assert_eq(weir_table_filter(&parsed, kept), lines == 40 ? WEIR_OK : WEIR_E_PARSE);
+    cr_assert_eq(strlen(kept), 40 * 101 - 1);
+    remove(path);
+  }
   cr_assert_eq(weir_table_filter(&parsed, kept), WEIR_E_IO);
   cr_assert_eq(weir_table_parse("layers:none:1:dense", &parsed), WEIR_OK);
   cr_assert_eq(weir_table_filter(&parsed, kept), WEIR_OK);

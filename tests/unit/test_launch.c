@@ -107,6 +107,22 @@ Test(launch, slurm) {
   cr_assert_str_eq(read_well().rendezvous, "10.0.0.9:4001");
 }
 
+/* Ranks of a run that was started again do not meet those of before. */
+Test(launch, each_start_is_a_job_of_its_own) {
+  static const char *const told[][3] = {
+      {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
+      {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"}};
+  for (size_t i = 0; i < 2; i++)
+    for (int k = 0; k < 3; k++) {
+      ENVIRONMENT(i == 0 ? "SLURM_PROCID" : "RANK", "0", i == 0 ? "SLURM_NTASKS" : "WORLD_SIZE",
+                  "2", "MASTER_ADDR", "10.1.2.3", "MASTER_PORT", "29500");
+      for (int name = 0; name < 3; name++) cr_assert_eq(setenv(told[i][name], "29500", 1), 0);
+      const uint64_t job = read_well().job_id;
+      cr_assert_eq(setenv(told[i][k], "29501", 1), 0);
+      cr_assert_neq(read_well().job_id, job, "%s", told[i][k]);
+    }
+}
+
 Test(launch, a_slurm_shell_is_no_task) {
   ENVIRONMENT("SLURM_NTASKS", "16", "SLURM_JOB_ID", "4711");
   cr_assert_str_eq(read_well().launcher, "none");
