@@ -2,15 +2,11 @@
 # What `weir plan` finds is what runs: planned from a run's own profile, written with --out, executed by
 # policy groups:TABLE, bucket for bucket.
 set -u
-weir=$1
-source=$2
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+needs_images
 cd "$work" || exit 1
-[ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
-fail() { echo "FAILED: $*"; exit 1; }
 
-. "$source/tests/images.sh"
 few_images few || exit 1
 sed 's/^batch/data_dir = few\nbatch/; s/^epochs = 6/epochs = 2/; s/^epochs = 1-3/epochs = 1/; s/^epochs = 4-6/epochs = 2/' \
   "$source/tests/lab/quick.ini" >quick.ini

@@ -1,8 +1,10 @@
 #!/bin/bash
 # `weir run --resume`: everything is killed at random moments, and goes on to the same bits.
 #   test_resume.sh WEIR SOURCE [KILLS [NETWORK [SEED [CLOCK]]]]
-weir=$1
-source=$2
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+needs_images
+cd "$work" || exit 1
 kills=3 # one of each kind
 grep -q __asan_init "$weir" || kills=5
 kills=${3:-$kills}
@@ -10,14 +12,8 @@ network=${4:-sim}
 clock=${6:+--clock=$6} # of User-Mode Linux
 RANDOM=${5:-$(date +%s | tail -c 5)}
 echo "seed ${5:-$RANDOM}"
-work=$(mktemp -d)
-trap "cd /; rm -rf $work" EXIT
-cd "$work" || exit 1
-[ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
-fail() { echo "FAILED: $*"; exit 1; }
 sum() { grep -Eo '"[0-9a-f]{64}"' "$1/summary.json"; }
 
-. "$source/tests/images.sh"
 few_images few || exit 1
 cat >small.ini <<'END'
 [scenario]
