@@ -11,7 +11,7 @@
 #
 # OUT/cells gets one JSON file a cell and method (one that is there is not run again), OUT/table.md the tables,
 # OUT/ratios.json what policy weir took beside the best of PyTorch's hooks and the best fixed plan.
-# RATES (Mbit/s; "30 100 1000"), DELAYS (ms one way; 0, and 1 and 20 where there is netem), SEEDS ("1 2 3"),
+# RATES (Mbit/s; "30 100 1000"), DELAYS (ms one way; 0; others take netem, or User-Mode Linux), SEEDS ("1 2 3"),
 # METHODS and LIMIT_S (of a training; 900) choose other cells; WHOLE=1 trains on after the target, by
 # which the last loss or accuracy is compared.  PYTHON (python3) is one that has torch, and for methods
 # weir:* the package weir (`pip install ./python`).  WEIR (build-release/cli/weir) runs them.

@@ -28,6 +28,7 @@
 # FAST (the plan in the phase fast), BATCH, GFLOPS, LATENCY (ms; 0 where there is no netem for tc),
 # CODEC (`codec_gbps`; 0: as fast as it can) and SLICE in the environment replace what is set here.
 set -u
+[ $# -ge 3 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 weir=$1 out=$2 network=$3
 shift 3
 [ $# -gt 0 ] || set -- mlp-fast mlp-narrow mlp-far-and-narrow mlp-far \

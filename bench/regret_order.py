@@ -85,7 +85,8 @@ def in_order(virtual, real):
 
 
 def row(o, cell):
-    names = list(dict.fromkeys(["weir", cell["best"], "qsgd4", "bf16"]))
+    names = ["weir", *(n for n in (cell["best"], "qsgd4", "bf16") if n in cell["fixed_s"])]
+    names = list(dict.fromkeys(names))
     never = math.inf
     virtual = {n: (cell["weir_s"] if n == "weir" else cell["fixed_s"][n]) or never for n in names}
     runs = {n: train(o, cell, n) for n in names}
@@ -95,8 +96,9 @@ def row(o, cell):
         f"`{n}` {virtual[n]:.1f} / {real[n]:.1f}" for n in sorted(names, key=virtual.get)
     )
     line = (
-        f"| {cell['workload']} | {cell['network']} | {text} | {cell['regret']:.2f} / "
-        f"{real['weir'] / real[cell['best']]:.2f} | {pairs - len(swapped)} of {pairs} |"
+        f"| {cell['workload']} | {cell['network']} | {text} | {regret.ratio(cell['regret'])} / "
+        f"{regret.ratio(regret.finite(real['weir'] / real[cell['best']]))} "
+        f"| {pairs - len(swapped)} of {pairs} |"
     )
     return line, pairs, swapped
 

@@ -20,8 +20,8 @@ PAYLOAD = 1448 / 1514  # of a full packet of TCP
 def contenders(rank, ranks):
     host = os.environ["MASTER_ADDR"]
     gradient = torch.zeros(ELEMENTS)
-    secret = [secrets.token_hex(16)]
-    dist.broadcast_object_list(secret)
+    secret = torch.tensor(list(secrets.token_bytes(16)), dtype=torch.uint8)
+    dist.broadcast(secret, 0)  # broadcast_object_list takes numpy
     yield "gloo", lambda: dist.all_reduce(gradient)
     for number, policy in enumerate(("dense-ring", "dense-halving")):
         session = weir.Session(
@@ -33,13 +33,12 @@ def contenders(rank, ranks):
             bind_address=host if rank == 0 else f"10.77.0.{rank + 1}",
             rendezvous=f"{host}:{7700 + number}",
             job_id=number + 1,
-            secret=secret[0],
+            secret=bytes(secret.tolist()).hex(),
             timeout_s=120,
         )
         session.register("gradient", ELEMENTS)
         session.start()
-        buffer = gradient.numpy()
-        yield policy, lambda session=session, buffer=buffer: session.average([buffer])
+        yield policy, lambda session=session: session.average([gradient])
 
 
 def main(rate, rounds):

@@ -91,4 +91,10 @@ cells = [{"workload": w, "network": n, "regret": r} for w, n, r in
          (("mlp", "c1", 2.0), ("mlp", "c2", None), ("mlp", "trace", 1.5), ("gpt", "c1", 1.2))]
 assert [(c["workload"], c["network"]) for c in regret_order.chosen(cells, [])] == [
     ("mlp", "trace"), ("mlp", "c2"), ("gpt", "c1")]
+# Where weir never came to the loss there is a row all the same, and no qsgd4 where it was left out.
+regret_order.train = lambda o, cell, name: {"seconds": {"weir": None, "fp32": 3.0, "bf16": 1.5}[name]}
+never = {"workload": "mlp", "network": "c2", "regret": None, "best": "bf16", "weir_s": None,
+         "fixed_s": {"fp32": 4.0, "bf16": 2.0}}
+line, pairs, swapped = regret_order.row(None, never)
+assert line == "| mlp | c2 | `bf16` 2.0 / 1.5, `weir` inf / inf | never / never | 1 of 1 |", line
 PY
