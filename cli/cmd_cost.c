@@ -200,7 +200,7 @@ int weir_cmd_cost(int argc, char **argv) {
       "  ag                       all-gather of each worker's kept elements\n"
       "  art-ring, art-tree       all-reduce at the places that one worker chooses\n"
       "With --model weir also:\n"
-      "  dense, art, ag           by the cheapest algorithm, and by each that there is\n"
+      "  dense-, art-, ag-...     by each algorithm that there is; ag is its cheapest\n"
       "  hitopk                   top-k of machines' sums, all-gathered between machines\n"
       "  sra, hier-sra, compressed-ring, compressed-tree   sums of encoded gradients; --cr is bits "
       "/ 32\n"

@@ -400,7 +400,8 @@ static int act(const strategy_arguments *a, int argc, char **argv) {
     return plan_refuse(command, argv[1], "no file with --list-options and --list-executed");
   if (a->executed) return list_executed(&limits, a->json);
   if (a->list) return list(&limits, a->json);
-  if (argc != 2) return plan_refuse(command, "file", "one PROFILE.csv, or --list-options");
+  if (argc != 2)
+    return plan_refuse(command, "file", "one PROFILE.csv, or --list-options or --list-executed");
   return run(argv[1], &limits, a);
 }
 

@@ -116,8 +116,8 @@ char *help_policies(const char *ending) {
   GString *text = g_string_new(
       "Policies:\n"
       "  weir     decides by what it measures (the default), among plans that keep the loss of a\n"
-      "    training (fp32, 16 bits, 5 and 3.5 bits of companded, under SGD 3, and nonzero where\n"
-      "    gradients are mostly zero, with error feedback), and, at default risk,\n"
+      "    training (fp32, 16 bits, companded of 5 bits, of 4 and 3.5 once the loss falls and\n"
+      "    of 3 under SGD, and nonzero where gradients are mostly zero), and, at default risk,\n"
       "    others that have shown it in trials; at risk \"bold\" among dense and top-k at any\n"
       "    ratio, by a model of progress that was fitted to one training and can keep another\n"
       "    from learning\n"

@@ -46,6 +46,20 @@ A name for the machine a rank is on, instead of the one that is found.
 .B WEIR_RENDEZVOUS
 Where ranks that a launcher started meet, HOST:PORT, instead of what the launcher says.
 .TP
+.B WEIR_LOG
+How much is told on stderr: error, warn (the default), info, debug or trace.
+.TP
+.B WEIR_TRACE\fR, \fBWEIR_TRACE_MB
+A file for a trace of every step, of rank 0 or, with %r in its name, of each rank; and how many MB it may have (256).
+.TP
+.B WEIR_STATUS_DIR\fR, \fBWEIR_STATUS
+Where sessions keep what weir top reads, instead of $XDG_RUNTIME_DIR/weir or /tmp/weir\-UID; and the word "off":
+nowhere.
+.TP
+.B WEIR_DEVICE_IPC
+The word "off": messages that are made on devices go over the transport, where ranks of one machine could read them in
+each other's device memory.
+.TP
 .B WEIR_CUDA_LIBRARY
 Where libweir_cuda is, if it is not installed beside libweir.
 .TP
@@ -57,8 +71,9 @@ libexec/weir beside it.
 Where libweir_mpi is, if it is not installed beside libweir.
 .TP
 .B WEIR_UML_KERNEL
-The kernel for \fB\-\-clock\fR, as scripts/uml\-kernel.sh builds it.
+The kernel of User\-Mode Linux, as scripts/uml\-kernel.sh builds it, instead of Debian's linux.uml: for \fB\-\-clock\fR, and on
+processors with AMX.
 .SH SEE ALSO
 The headers weir/weir.h, weir/plan.h and weir/status.h explain the library; scenarios are in
-share/weir/scenarios, documents in share/doc.
+share/weir/scenarios, documents in share/doc/weir.
 END

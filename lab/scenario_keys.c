@@ -16,7 +16,7 @@ const weir_key weir_scenario_keys[] = {
     {"scenario", "timeout_s", WEIR_KEY_REAL, AT(timeout_s), 0, 0.5, 3600, false,
      "seconds from 0.5 to 3600"},
     {"scenario", "policy", WEIR_KEY_TEXT, AT(policy), AT(policy_line), 0, 0, false,
-     "weir, paper[:CODECS], bits, fixed:CODEC:CR:COLLECTIVE or schedule:STAGES"},
+     "weir, paper[:CODECS], bits[:...], fixed:PLAN, schedule:STAGES or groups:GROUPS"},
     {"scenario", "risk", WEIR_KEY_TEXT, AT(risk), AT(risk_line), 0, 0, false,
      "safe, measured or bold: what policy weir may choose among"},
     {"scenario", "trial_budget", WEIR_KEY_REAL, AT(trial_budget), 0, 0, 1, false,

@@ -88,9 +88,9 @@ typedef struct weir_options {
    * "fixed:CODEC:CR:COLLECTIVE[:WIRE]", "schedule:STAGES" or "groups:GROUPS" (docs/guide). */
   const char *policy;
   /* What policy weir may choose among.  "measured" (default): what is known to keep the loss of a
-   * training (fp32, 16 bits, 5 bits of companded, 3.5 once it has settled, and 3 under SGD, with
-   * error feedback; and nonzero, which sends what gradients touch, where they are mostly zero),
-   * and other plans once they have shown it in this job.  "safe": the former alone.
+   * training (fp32, 16 bits, 5 bits of companded, 4 and 3.5 once it has settled, and 3 under SGD,
+   * with error feedback; and nonzero, which sends what gradients touch, where they are mostly
+   * zero), and other plans once they have shown it in this job.  "safe": the former alone.
    * "bold": dense and top-k at any ratio, by a model of progress that was fitted to one training;
    * it can keep a model from learning.  The same on all ranks. */
   const char *risk;
@@ -185,8 +185,8 @@ typedef struct weir_options {
    * to its running mean (SGD, momentum, Nesterov); or "adaptive" (default), where it is divided by
    * what gradients were like (Adam, RMSprop, LAMB, LARS), and wherever that is not known.  With
    * error feedback the former ends where uncompressed gradients would have led, but for what is
-   * held back, so that policy weir's trials take 18 steps instead of 240 and begin earlier
-   * (docs/internals/progress.md).  A wrong "sgd" may cost loss, a wrong "adaptive" costs time. */
+   * held back, so that most of policy weir's trials are shorter (18 or 36 steps, not 240) and begin
+   * earlier (docs/internals/progress.md).  A wrong "sgd" may cost loss, "adaptive" only time. */
   const char *update_rule;
   /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those
    * may follow that lead from it to the authority; the key to it, closed to other users and without

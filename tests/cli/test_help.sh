@@ -7,7 +7,7 @@ set -u
 . "$2/tests/script.sh"
 
 mapfile -t commands < <("$weir" --help | sed -n 's/^  \([a-z]\{2,\}\) .*/\1/p')
-for name in run train emulate compare cost plan profile probe top report replay bench; do
+for name in run train emulate compare cost plan profile probe top report explain replay bench; do
   [[ " ${commands[*]} " == *" $name "* ]] || fail "$name is not in weir --help"
 done
 leaves=()

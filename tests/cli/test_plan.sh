@@ -29,7 +29,11 @@ json=$("$weir" plan fusion "$profile" --compress-ms 0,0 --comm-table "$work/tabl
 close "$(value "$json" iteration_ms)" 9 || fail "$json"
 "$weir" plan fusion "$profile" --compress-ms 1,0 --comm-ms 1,1 | grep -q '^  layer-wise  *4 ' ||
   fail "no table"
-"$weir" plan fusion --help | grep -q 'gap_us is part of it' || fail "help does not say what counts"
+"$weir" plan fusion --help >"$work/help" || fail "fusion --help"
+grep -q 'gap_us is part of it' "$work/help" || fail "help does not say what counts"
+for key in iteration_ms groups solve_ms; do
+  tr '\n' ' ' <"$work/help" | grep -Eq "$key (is|are) " || fail "help does not say what $key is"
+done
 
 "$weir" plan fusion "$profile" --compress-ms 1,0 --comm-ms 0.5,0.25 --trace "$work/t.json" >/dev/null ||
   fail "--trace"
