@@ -230,19 +230,22 @@ static void print_json(const shape *s, const board *b) {
                                           "third_s"};
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
-  cli_json_number(builder, "ranks", s->ranks);
-  cli_json_number(builder, "samples", s->samples);
-  cli_json_number(builder, "sample_kb", s->kilobytes);
+  cli_json_whole(builder, "ranks", s->ranks);
+  cli_json_whole(builder, "samples", s->samples);
+  cli_json_whole(builder, "sample_kb", s->kilobytes);
   for (int i = 0; i < TIMES; i++) cli_json_number(builder, keys[i], epoch_s(s, b, i));
-  json_builder_end_object(builder);
   cli_json_print(builder);
 }
 
-static bool check(const shape *s) {
-  return s->ranks >= 1 && s->ranks <= RANKS_MOST && s->samples >= s->ranks &&
-         s->samples <= 1000000 && s->samples % s->ranks == 0 && s->kilobytes >= 1 &&
-         s->kilobytes <= 100000 && s->readers >= 1 && s->readers <= 64 && s->latency_ms >= 0 &&
-         s->latency_ms <= 1000 && s->mb_s > 0;
+/* What was expected instead of the first number that is out of its range; NULL: none is. */
+static const char *expected(const shape *s) {
+  if (s->ranks < 1 || s->ranks > RANKS_MOST) return "--ranks: 1 to 16";
+  if (s->samples < s->ranks || s->samples > 1000000 || s->samples % s->ranks != 0)
+    return "--samples: a multiple of the ranks, up to 1000000";
+  if (s->kilobytes < 1 || s->kilobytes > 100000) return "--sample-kb: 1 to 100000";
+  if (s->readers < 1 || s->readers > 64) return "--readers: 1 to 64";
+  if (!(s->latency_ms >= 0 && s->latency_ms <= 1000)) return "--latency-ms: 0 to 1000";
+  return s->mb_s > 0 ? NULL : "--mb-s: a number above 0";
 }
 
 int main(int argc, char **argv) {
@@ -251,11 +254,13 @@ int main(int argc, char **argv) {
   gboolean json = FALSE;
   const GOptionEntry entries[] = {
       {"ranks", 0, 0, G_OPTION_ARG_INT, &s.ranks, "ranks, 1 to 16 (2)", "N"},
-      {"samples", 0, 0, G_OPTION_ARG_INT, &s.samples, "samples, a multiple of the ranks (400)",
+      {"samples", 0, 0, G_OPTION_ARG_INT, &s.samples,
+       "samples, a multiple of the ranks, up to 1000000 (400)", "N"},
+      {"sample-kb", 0, 0, G_OPTION_ARG_INT, &s.kilobytes, "kB of a sample, 1 to 100000 (100)", "N"},
+      {"readers", 0, 0, G_OPTION_ARG_INT, &s.readers, "threads a rank that read ahead, 1 to 64 (4)",
        "N"},
-      {"sample-kb", 0, 0, G_OPTION_ARG_INT, &s.kilobytes, "kB of a sample (100)", "N"},
-      {"readers", 0, 0, G_OPTION_ARG_INT, &s.readers, "threads a rank that read ahead (4)", "N"},
-      {"latency-ms", 0, 0, G_OPTION_ARG_DOUBLE, &s.latency_ms, "of the source (20)", "MS"},
+      {"latency-ms", 0, 0, G_OPTION_ARG_DOUBLE, &s.latency_ms, "of the source, 0 to 1000 (20)",
+       "MS"},
       {"mb-s", 0, 0, G_OPTION_ARG_DOUBLE, &s.mb_s, "MB/s of the source, for all ranks (50)",
        "RATE"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &json, "print JSON", NULL},
@@ -268,12 +273,17 @@ int main(int argc, char **argv) {
                          "share.  An epoch takes as long as its slowest rank.",
                          "Exit codes: 0 done; 1 a rank failed; 2 bad usage."};
   if (!cli_parse(&help, entries, &argc, &argv)) return WEIR_EXIT_USAGE;
-  if (!check(&s)) {
-    fprintf(stderr, "weir bench cache: a number is out of its range (--help has them)\n");
+  const char *wanted = expected(&s);
+  if (wanted) {
+    fprintf(stderr, "weir bench cache: expected %s\n", wanted);
     return WEIR_EXIT_USAGE;
   }
   board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (b == MAP_FAILED || !run_all(&s, b)) return WEIR_EXIT_FAILED;
+  if (b == MAP_FAILED) {
+    fprintf(stderr, "weir bench cache: no memory\n");
+    return WEIR_EXIT_FAILED;
+  }
+  if (!run_all(&s, b)) return WEIR_EXIT_FAILED;
   if (json)
     print_json(&s, b);
   else

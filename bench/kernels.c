@@ -218,15 +218,18 @@ static int run_checked(const arguments *a) {
 int main(int argc, char **argv) {
   arguments a = {.elements = 25600000, .rounds = 7, .cr = 0.01, .fit_ms = 1e3 * WEIR_KERNEL_FIT_S};
   const GOptionEntry entries[] = {
-      {"elements", 0, 0, G_OPTION_ARG_INT64, &a.elements, "floats (default 25600000)", "N"},
-      {"rounds", 0, 0, G_OPTION_ARG_INT, &a.rounds, "times to take the median of (7)", "N"},
-      {"cr", 0, 0, G_OPTION_ARG_DOUBLE, &a.cr, "ratio kept (default 0.01)", "CR"},
+      {"elements", 0, 0, G_OPTION_ARG_INT64, &a.elements,
+       "floats, 1000 to 1000000000 (default 25600000)", "N"},
+      {"rounds", 0, 0, G_OPTION_ARG_INT, &a.rounds, "times to take the median of, 1 to 101 (7)",
+       "N"},
+      {"cr", 0, 0, G_OPTION_ARG_DOUBLE, &a.cr, "ratio kept, above 0 and at most 0.1 (default 0.01)",
+       "CR"},
       {"cpu", 0, 0, G_OPTION_ARG_STRING, &a.cpu, "scalar, avx2, avx512 (default: the best)", "V"},
       {"no-peers", 0, 0, G_OPTION_ARG_NONE, &a.no_peers, "leave out nth_element and torch", NULL},
       {"fits", 0, 0, G_OPTION_ARG_NONE, &a.fits, "only fit costs and say how far off they are",
        NULL},
       {"fit-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fit_ms,
-       "what a codec's fit may take for sizes in memory (85; 0: none are run)", "MS"},
+       "what a codec's fit may take for sizes in memory, to 1000 (85; 0: none are run)", "MS"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

@@ -201,11 +201,18 @@ static int work_of(const arguments *a) {
   return a->work ? -1 : PTO_WORKS;
 }
 
-static gboolean in_range(const arguments *a) {
-  return work_of(a) >= 0 && a->ranks >= 1 && a->ranks <= PTO_RANKS && a->tensors >= 1 &&
-         a->tensors <= 100000 && a->repeats >= 1 && a->repeats <= PTO_REPEATS &&
-         a->elements >= a->tensors && a->elements <= (gint64)1 << 32 && a->latency_ms >= 0 &&
-         isfinite(a->latency_ms) && a->bandwidth_gbps > 0 && isfinite(a->bandwidth_gbps);
+/* What was expected instead of the first option that is out of its range; NULL: none is. */
+static const char *expected(const arguments *a) {
+  if (a->ranks < 1 || a->ranks > PTO_RANKS) return "--ranks: 1 to 128";
+  if (a->tensors < 1 || a->tensors > 100000) return "--tensors: 1 to 100000";
+  if (a->elements < a->tensors || a->elements > UINT32_MAX)
+    return "--elements: at least one a tensor, at most 2^32 - 1";
+  if (a->repeats < 1 || a->repeats > PTO_REPEATS) return "--repeats: 1 to 31";
+  if (work_of(a) < 0) return "--work: lars scales, lamb scales, lamb step or all of it";
+  if (!(a->latency_ms >= 0 && isfinite(a->latency_ms))) return "--latency-ms: a number from 0";
+  return a->bandwidth_gbps > 0 && isfinite(a->bandwidth_gbps)
+             ? NULL
+             : "--bandwidth-gbps: a number above 0";
 }
 
 static int bench(const arguments *a) {
@@ -243,8 +250,9 @@ int main(int argc, char **argv) {
   const GOptionEntry entries[] = {
       {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "1 to 128 (default 4)", "N"},
       {"tensors", 0, 0, G_OPTION_ARG_INT, &a.tensors,
-       "of which the first has half of all elements (default 200)", "N"},
-      {"elements", 0, 0, G_OPTION_ARG_INT64, &a.elements, "of all tensors (default 25000000)", "N"},
+       "1 to 100000, of which the first has half of all elements (default 200)", "N"},
+      {"elements", 0, 0, G_OPTION_ARG_INT64, &a.elements,
+       "of all tensors, at most 2^32 - 1 (default 25000000)", "N"},
       {"repeats", 0, 0, G_OPTION_ARG_INT, &a.repeats, "1 to 31 (default 7)", "N"},
       {"work", 0, 0, G_OPTION_ARG_STRING, &a.work,
        "lars scales, lamb scales, lamb step or all of it (default: each of them)", "NAME"},
@@ -265,8 +273,9 @@ int main(int argc, char **argv) {
       "processor, but for what gathering takes, which is copying here. The model is for those.\n"
       "Exit codes: 0 done; 1 a rank failed; 2 bad usage."};
   if (!cli_parse(&help, entries, &argc, &argv)) return WEIR_EXIT_USAGE;
-  if (!in_range(&a)) {
-    fprintf(stderr, "weir bench pto: an option is out of its range; see --help\n");
+  const char *wanted = expected(&a);
+  if (wanted) {
+    fprintf(stderr, "weir bench pto: expected %s\n", wanted);
     return WEIR_EXIT_USAGE;
   }
   return cli_end(bench(&a));

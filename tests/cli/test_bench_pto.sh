@@ -16,9 +16,9 @@ table=$("$weir" bench pto --ranks 1 --tensors 1 --elements 1 --repeats 1)
 "$weir" bench pto --help | grep -q -- '--tensors'
 
 refused() {
-  local code=0
-  "$weir" bench pto "$@" >/dev/null 2>&1 || code=$?
-  [ "$code" = 2 ] || { echo "exit code $code of: $*"; exit 1; }
+  local code=0 told named=${*: -2:1}
+  told=$("$weir" bench pto "$@" 2>&1 >/dev/null) || code=$?
+  [[ $code == 2 && $told == *"$named"* ]] || { echo "exit code $code of: $*: $told"; exit 1; }
 }
 refused --ranks 0
 refused --ranks 129
