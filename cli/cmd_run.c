@@ -111,7 +111,7 @@ int weir_cmd_run(int argc, char **argv) {
       cli_option_seed(&a.seed),
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print the summary as JSON", NULL},
       {"profile", 0, 0, G_OPTION_ARG_NONE, &a.profile,
-       "also write profile.csv and groups.csv (see `weir profile`)", NULL},
+       "also write profile.csv, groups.csv and timings-RANK.csv (docs/guide/overlap.md)", NULL},
       {"inside-uml", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.inside_uml, NULL, NULL},
       {"relay", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.relay, NULL, NULL},
       cli_option_scenario(&a.rest),

@@ -776,6 +776,7 @@ def report_drawn(folder: str, command: str) -> None:
     assert path is not None and "PyTorch" in path.read_text()
     summary = json.loads((path.parent / "summary.json").read_text())
     assert (summary["steps"], summary["workers"], summary["policy"]) == (20, 3, "weir")
+    assert summary["network"] == "shm"  # what `auto` has come to on one machine
     rows = (path.parent / "steps.csv").read_text().splitlines()
     names = rows[0].split(",")
     told = [dict(zip(names, row.split(","))) for row in rows[1:]]

@@ -109,7 +109,6 @@ class Attached:
         if record is not None and self._leads:
             about = {
                 "scenario": "PyTorch",
-                "network": str(options.get("transport", "auto")),
                 "workers": dist.get_world_size(self._group),
                 "policy": str(options.get("policy", "weir")),
                 "weights_sha256": None,  # nobody has looked
@@ -139,6 +138,8 @@ class Attached:
 
         with self._place.here():
             self._held = [self._start(())]
+        if self._record is not None:
+            self._record.about["network"] = self.session.transport
         self._missing = len(self._parameters)
         self._thread = threading.Thread(
             target=_serve, args=(self._queue, self._place), name="weir", daemon=True

@@ -35,7 +35,7 @@ class Record:
         self._path = self.folder / ".steps.csv.tmp"
         self._rows = open(self._path, "w", encoding="ascii")
         self._rows.write(_COLUMNS)
-        self._about = about
+        self.about = about  # keys of summary.json that do not come from steps
         self._began = time.monotonic()
         self._plan: str | None = None
         self._elapsed = 0.0
@@ -70,7 +70,7 @@ class Record:
         shutil.copyfile(self._path, copy)
         copy.rename(self.folder / "steps.csv")
         summary = {
-            **self._about,
+            **self.about,
             "elapsed_s": self._elapsed,
             "trials_s": self._trials_s,
             "trial_share": self._trials_s / self._elapsed if self._elapsed else 0.0,
