@@ -1,4 +1,4 @@
-// std::nth_element as a peer of the top-k selections: the k-th largest magnitude of n floats.
+/* std::nth_element as a peer of the top-k selections: the k-th largest magnitude of n floats. */
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

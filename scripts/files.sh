@@ -50,7 +50,7 @@ entries() {
     [[ -n $what ]] || what=$(sentence "$file")
     [[ -n $what ]] || echo "files: $file does not begin with a comment that says what it is for" >&2
     printf '| `%s` | %s |\n' "$name" "$what"
-  done < <(find "$folder" -maxdepth 1 -type f -regex '.*\.\(c\|h\|cpp\|cu\|cuh\|py\|sh\|cmake\|ini\)' | LC_ALL=C sort)
+  done < <(find "$folder" -maxdepth 1 -type f -regex '.*\.\(c\|h\|cc\|cpp\|cu\|cuh\|py\|sh\|cmake\|ini\)' | LC_ALL=C sort)
 }
 
 write() {

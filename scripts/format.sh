@@ -18,7 +18,7 @@ missing() {
 good=1
 sources() {
   find . \( -name 'build*' -o -name '.?*' -o -path ./out \) -prune -o -type f \
-    -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0
+    -regex '.*\.\(c\|h\|cc\|cpp\|cu\|cuh\)' -print0
 }
 if command -v clang-format >/dev/null; then
   sources | xargs -0 clang-format "${clang[@]}" || good=0

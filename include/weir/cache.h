@@ -5,8 +5,10 @@
  * Every sample has an owner, a rank that follows from the sample's number alone.  The owner reads a
  * sample from the source when it is first asked for it and keeps it in its memory, or, where that
  * is full, on its disk; other ranks ask it over TCP connections of the cache's own, so that a
- * step's collectives are not disturbed.  What fits in neither is read from the source each time.  A
- * rank that does not answer within timeout_s is asked no more, and those left own what it owned.
+ * step's collectives are not disturbed.  Both ends of a connection prove that they are of the job;
+ * samples then travel as plain text, also where the session's messages are encrypted.  What fits in
+ * neither is read from the source each time.  A rank that does not answer within timeout_s is asked
+ * no more, and those left own what it owned.
  *
  * Threads: a cache is used from one thread at a time.  Its own threads call read and decode,
  * several at a time and beside the caller's. */
