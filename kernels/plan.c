@@ -99,15 +99,19 @@ static bool whole(double x, unsigned least, unsigned most) {
 
 static weir_status check_ratio(const weir_codec *codec, double cr) {
   const unsigned least = codec->bits.least, most = codec->bits.most;
+  /* Where a plan has a rank, the ratio is nothing that its author has seen. */
+  if (codec->low_rank && !whole(cr * WEIR_POWERSGD_RANK_MAX, 1, WEIR_POWERSGD_RANK_MAX))
+    return weir_fail(WEIR_E_INVALID, "codec %s takes a whole rank from 1 to %d, not %g",
+                     codec->name, WEIR_POWERSGD_RANK_MAX, cr * WEIR_POWERSGD_RANK_MAX);
   if (!(cr > 0.0 && cr <= 1.0)) /* also refuses NaN */
     return weir_fail(WEIR_E_INVALID, "compression ratio %g is outside (0, 1]", cr);
   if (codec->dense && cr != 1.0)
     return weir_fail(WEIR_E_INVALID, "codec %s keeps everything: its ratio is 1, not %g",
                      codec->name, cr);
-  if (codec->low_rank && !whole(cr * WEIR_POWERSGD_RANK_MAX, 1, WEIR_POWERSGD_RANK_MAX))
-    return weir_fail(WEIR_E_INVALID, "codec %s takes a rank from 1 to %d, not %g", codec->name,
-                     WEIR_POWERSGD_RANK_MAX, cr * WEIR_POWERSGD_RANK_MAX);
   const unsigned parts = codec->bits.halves ? 2 : 1;
+  if (codec->encode != NULL && least == most && cr * 32 != least)
+    return weir_fail(WEIR_E_INVALID, "codec %s takes %u bit%s an element: its ratio is %g, not %g",
+                     codec->name, least, least > 1 ? "s" : "", least / 32.0, cr);
   if (codec->encode != NULL && !whole(cr * 32 * parts, parts * least, parts * most))
     return weir_fail(WEIR_E_INVALID,
                      "codec %s takes %u to %u bits an element%s: its ratio is bits / 32, not %g",

@@ -329,6 +329,27 @@ Test(plan, ratio_of_low_rank_is_rank_by_64) {
 }
 
 /* 128 is what plans without a bucket have, which travel and are named as they were. */
+/* In what its author has written: ranks, and bits of codecs that have one width. */
+Test(plan, a_ratio_is_refused_in_its_own_terms) {
+  static const struct {
+    const char *text, *why;
+  } bad[] = {
+      {"powersgd:65:dense", "codec powersgd takes a whole rank from 1 to 64, not 65"},
+      {"powersgd:0:dense", "codec powersgd takes a whole rank from 1 to 64, not 0"},
+      {"powersgd:-1:dense", "codec powersgd takes a whole rank from 1 to 64, not -1"},
+      {"powersgd:nan:dense", "codec powersgd takes a whole rank from 1 to 64, not nan"},
+      {"fp16:0.25:ag", "codec fp16 takes 16 bits an element: its ratio is 0.5, not 0.25"},
+      {"onebit:0.0625:ag", "codec onebit takes 1 bit an element: its ratio is 0.03125, not 0.0625"},
+      {"qsgd:0.1:sra", "codec qsgd takes 2 to 8 bits an element: its ratio is bits / 32, not 0.1"},
+      {"topk:0:ag", "compression ratio 0 is outside (0, 1]"},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    weir_plan plan;
+    cr_assert_eq(weir_plan_parse(bad[i].text, &plan), WEIR_E_INVALID, "%s", bad[i].text);
+    cr_assert_str_eq(weir_last_error(), bad[i].why);
+  }
+}
+
 Test(plan, usual_bucket_is_not_named) {
   weir_plan named, usual, other;
   char text[WEIR_PLAN_TEXT_MAX];
