@@ -1,10 +1,10 @@
 #!/bin/bash
 # Steps predicted and measured on the demo's network, phase by phase, for the demo's model and a deep one:
-# one group, buckets, every tensor alone, and the plan (`weir profile`, which this calls for every cell).
+# one bucket, several, every tensor alone, and the plan (`weir profile`, which this calls for every cell).
 #
 #   bench/executed.sh WEIR OUT NETWORK [CELL...]     NETWORK: uml, tc or sim; CELL: MODEL-PHASE
 #
-# Prints a line a division and, of the plan, how many times as fast it is as one group and as every
+# Prints a line a division and, of the plan, how many times as fast it is as one bucket and as every
 # tensor alone, with the most that any division could be in the model.  4 workers.
 #
 # MODEL: mlp, the demo's; deep, 42 tensors, with batches for which its backward pass is about as long as its
@@ -126,7 +126,7 @@ told = json.load(open(f'{folder}/{found}.json'))
 at = [float(r['elapsed_s']) for r in csv.DictReader(open(f'{folder}/{found}/steps.csv'))][4:]
 p, m = told['iteration_ms'], 1e3 * statistics.median(b - a for a, b in zip(at, at[1:]))
 groups = sum(1 for _ in open(f'{folder}/{found}.csv')) - 1
-print(f"{cell:20} {found:11} {'by weir plan ' + found:26} {groups:3} groups  predicted {p:8.1f}"
+print(f"{cell:20} {found:11} {'by weir plan ' + found:26} {groups:3} buckets  predicted {p:8.1f}"
       f"  measured {m:8.1f}  error {100 * (p / m - 1):+6.1f} %")
 PY
   done
@@ -163,7 +163,7 @@ told = json.load(open(f'{folder}/bits.json'))
 bits, four, tensors = steps('bits'), steps('four'), steps('tensors')
 groups = sum(1 for _ in open(f'{folder}/bits.csv')) - 1
 sent, p = told['bytes'] * 2 * 3 / 4, told['iteration_ms']
-print(f"{cell:20} {'bits':11} {'by weir plan bits':26} {groups:3} groups  predicted {p:8.1f}"
+print(f"{cell:20} {'bits':11} {'by weir plan bits':26} {groups:3} buckets  predicted {p:8.1f}"
       f"  measured {bits[0]:8.1f}  error {100 * (p / bits[0] - 1):+6.1f} %")
 print(f"{cell:20} by weir plan bits: {sent:.0f} bytes foretold, {bits[1]:.0f} sent, error {100 * (sent / bits[1] - 1):+.1f} %;"
       f" 4 bits in one bucket {four[0]:.1f} ms ({four[1]:.0f} bytes), every tensor {tensors[0]:.1f}")
@@ -184,7 +184,7 @@ import json, sys
 cell, told = sys.argv[1], json.load(open(sys.argv[2]))
 for r in told['runs']:
     p, m = r['predicted_ms'], r['measured_ms']
-    print(f"{cell:20} {r['division']:11} {r['plan']:26} {r['groups']:3} groups  predicted {p:8.1f}"
+    print(f"{cell:20} {r['division']:11} {r['plan']:26} {r['groups']:3} buckets  predicted {p:8.1f}"
           f"  measured {m:8.1f}  error {100 * (p / m - 1):+6.1f} %")
 planned = next(r for r in told['runs'] if r['division'] == 'planned')
 for r in told['runs']:
@@ -192,7 +192,7 @@ for r in told['runs']:
         print(f"{cell:20} {r['division']:11} {r['plan']:26} takes {r['measured_ms'] / planned['measured_ms']:.2f} times the plan's time")
 worst = max(abs(r['predicted_ms'] / r['measured_ms'] - 1) for r in told['runs'])
 print(f"{cell:20} largest error {100 * worst:.1f} %, {'within' if worst <= 0.1 else 'beyond'} 10 %")
-print(f"{cell:20} plan / one group {told['over_one']:.2f} (bound {told['bound_over_one']:.2f})"
+print(f"{cell:20} plan / one bucket {told['over_one']:.2f} (bound {told['bound_over_one']:.2f})"
       f"   plan / every tensor {told['over_layers']:.2f} (bound {told['bound_over_layers']:.2f})"
       f"   order {told['order_right']:.0f} of {told['order_pairs']:.0f}")
 PY

@@ -276,9 +276,12 @@ static int parse(const arguments *a, grid *g) {
 int main(int argc, char **argv) {
   arguments a = {.budget_s = BUDGET_S};
   const GOptionEntry entries[] = {
-      {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers, "sizes of buckets (default 4,8)", "LIST"},
-      {"latency-ms", 0, 0, G_OPTION_ARG_STRING, &a.latencies, "one way (default 1,5,50)", "LIST"},
-      {"mbit", 0, 0, G_OPTION_ARG_STRING, &a.rates, "link rates (default 10,100,1000)", "LIST"},
+      {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers,
+       "sizes of groups, up to 4 from 2 to 16 (default 4,8)", "LIST"},
+      {"latency-ms", 0, 0, G_OPTION_ARG_STRING, &a.latencies, "one way, up to 4 (default 1,5,50)",
+       "LIST"},
+      {"mbit", 0, 0, G_OPTION_ARG_STRING, &a.rates, "link rates, up to 4 (default 10,100,1000)",
+       "LIST"},
       {"network", 0, 0, G_OPTION_ARG_STRING, &a.network,
        "uml (default): inside User-Mode Linux; tc: this kernel's traffic control", "NAME"},
       cli_option_clock(&a.clock),

@@ -76,7 +76,7 @@ static weir_status print_table(const weir_profile *profile, const weir_curve *co
                                double solve_s) {
   const gboolean inexact = fusion->least_s < fusion->iteration_s;
   printf("%zu tensors; found in %.3f ms%s\n\n  %-16s %7s %14s\n", profile->count, solve_s * 1e3,
-         inexact ? ", cut short" : "", "fusion", "groups", "iteration");
+         inexact ? ", cut short" : "", "fusion", "buckets", "iteration");
   printf("  %-16s %7zu %11.4f ms\n", inexact ? "best known" : "optimum", fusion->buckets,
          fusion->iteration_s * 1e3);
   if (inexact) printf("  %-16s %7s %11.4f ms\n", "lower bound", "", fusion->least_s * 1e3);
@@ -90,11 +90,11 @@ static weir_status print_table(const weir_profile *profile, const weir_curve *co
            fusion->iteration_s > 0.0 ? other.iteration_s / fusion->iteration_s : 1.0);
     weir_fusion_free(&other);
   }
-  printf("\n  %5s %6s %6s %12s  %s\n", "group", "first", "last", "MB", "last tensor");
+  printf("\n  %6s %6s %6s %12s  %s\n", "bucket", "first", "last", "MB", "last tensor");
   for (size_t k = 0, first = 0; k < fusion->buckets; first = fusion->end[k++]) {
     double bytes = 0.0;
     for (size_t i = first; i < fusion->end[k]; i++) bytes += weir_profile_bytes(profile, i);
-    printf("  %5zu %6zu %6zu %12.3f  %s\n", k, first, fusion->end[k] - 1, bytes * 1e-6,
+    printf("  %6zu %6zu %6zu %12.3f  %s\n", k, first, fusion->end[k] - 1, bytes * 1e-6,
            profile->tensors[fusion->end[k] - 1].name);
   }
   return WEIR_OK;

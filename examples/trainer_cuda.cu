@@ -1,5 +1,5 @@
 /* trainer.c on a CUDA device: weights, gradients and averages are the device's, and nothing of the
- * loop waits for it but Weir, once a step and group.
+ * loop waits for it but Weir, once a step and bucket.
  *
  *   nvcc trainer_cuda.cu -o trainer_cuda $(pkg-config --cflags --libs weir)
  *   export WEIR_SECRET=$(head -c 16 /dev/urandom | base64)

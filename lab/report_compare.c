@@ -14,7 +14,7 @@ typedef struct weir_report_entry {
   double seed, time_to_accuracy_s, final_accuracy, elapsed_s, comm_s, wire_bytes;
   weir_report_point *points;
   size_t point_count;
-  size_t bucket; /* number of its policy, in order of first appearance */
+  size_t group; /* number of its policy, in order of first appearance */
 } weir_report_entry;
 
 typedef struct weir_report_comparison {
@@ -25,12 +25,12 @@ typedef struct weir_report_comparison {
 } weir_report_comparison;
 
 /* All seeds of one policy. */
-typedef struct weir_report_bucket {
+typedef struct weir_report_group {
   const char *policy;
   size_t number, runs, done, reached;
   /* Means over the runs that were done; time: NaN unless all were, and got there. */
   double time, final, elapsed, comm, bytes;
-} weir_report_bucket;
+} weir_report_group;
 
 /* Reading compare.json, and the means over each policy's seeds. */
 
@@ -89,31 +89,31 @@ static bool weir_report_done(const weir_report_entry *e) { return !strcmp(e->sta
 
 /* Unreached last. */
 static int by_time(const void *a, const void *b) {
-  const weir_report_bucket *const x = a, *const y = b;
+  const weir_report_group *const x = a, *const y = b;
   const double s = isnan(x->time) ? INFINITY : x->time, t = isnan(y->time) ? INFINITY : y->time;
   return (s > t) - (s < t);
 }
 
 /* One for every policy, soonest at the target first, unreached last; g_free. */
-static weir_report_bucket *weir_report_buckets(weir_report_comparison *c, size_t *count) {
-  weir_report_bucket *buckets = g_new0(weir_report_bucket, c->count);
+static weir_report_group *weir_report_groups(weir_report_comparison *c, size_t *count) {
+  weir_report_group *groups = g_new0(weir_report_group, c->count);
   *count = 0;
   for (size_t i = 0; i < c->count; i++) {
     weir_report_entry *e = &c->runs[i];
-    for (e->bucket = 0; e->bucket < *count; e->bucket++)
-      if (!strcmp(buckets[e->bucket].policy, e->policy)) break;
-    weir_report_bucket *g = &buckets[e->bucket];
-    if (e->bucket == *count) {
+    for (e->group = 0; e->group < *count; e->group++)
+      if (!strcmp(groups[e->group].policy, e->policy)) break;
+    weir_report_group *g = &groups[e->group];
+    if (e->group == *count) {
       g->policy = e->policy;
       g->number = *count;
       ++*count;
     }
   }
   for (size_t j = 0; j < *count; j++) {
-    weir_report_bucket *g = &buckets[j];
+    weir_report_group *g = &groups[j];
     for (size_t i = 0; i < c->count; i++) {
       const weir_report_entry *e = &c->runs[i];
-      if (e->bucket != j) continue;
+      if (e->group != j) continue;
       g->runs++;
       if (!weir_report_done(e)) continue;
       g->done++;
@@ -129,8 +129,8 @@ static weir_report_bucket *weir_report_buckets(weir_report_comparison *c, size_t
     g->final /= done, g->elapsed /= done, g->comm /= done, g->bytes /= done;
     g->time = g->reached == g->runs ? g->time / done : NAN;
   }
-  qsort(buckets, *count, sizeof *buckets, by_time);
-  return buckets;
+  qsort(groups, *count, sizeof *groups, by_time);
+  return groups;
 }
 
 /* Runs whose turn did not come, or that were interrupted: a failed one had its end. */
@@ -174,25 +174,24 @@ static void add_colour(weir_doc *doc, const char *policy) {
 
 /* --- charts ----------------------------------------------------------------------------------- */
 
-static void add_bars(weir_doc *doc, const weir_report_bucket *buckets, size_t count) {
+static void add_bars(weir_doc *doc, const weir_report_group *groups, size_t count) {
   double most = 0;
-  for (size_t i = 0; i < count; i++)
-    most = fmax(most, isnan(buckets[i].time) ? 0 : buckets[i].time);
+  for (size_t i = 0; i < count; i++) most = fmax(most, isnan(groups[i].time) ? 0 : groups[i].time);
   weir_doc_chart(doc, "bars", "seconds to the target", "s", 0, most > 0 ? most : 1);
   weir_doc_list(doc, "rows");
-  for (size_t i = 0; i < count; i++) weir_doc_text(doc, NULL, buckets[i].policy);
+  for (size_t i = 0; i < count; i++) weir_doc_text(doc, NULL, groups[i].policy);
   weir_doc_end_list(doc);
   weir_doc_list(doc, "bars");
   for (size_t i = 0; i < count; i++) {
     weir_doc_object(doc, NULL);
     weir_doc_number(doc, "row", (double)i);
     weir_doc_number(doc, "from", 0);
-    weir_doc_number(doc, "to", isnan(buckets[i].time) ? 0 : buckets[i].time);
-    add_colour(doc, buckets[i].policy);
-    if (!isnan(buckets[i].time))
-      weir_doc_format(doc, "label", "%.1f s", buckets[i].time);
+    weir_doc_number(doc, "to", isnan(groups[i].time) ? 0 : groups[i].time);
+    add_colour(doc, groups[i].policy);
+    if (!isnan(groups[i].time))
+      weir_doc_format(doc, "label", "%.1f s", groups[i].time);
     else
-      weir_doc_text(doc, "label", buckets[i].done ? "not reached" : "not done");
+      weir_doc_text(doc, "label", groups[i].done ? "not reached" : "not done");
     weir_doc_end(doc);
   }
   weir_doc_end_list(doc);
@@ -227,17 +226,17 @@ static extent measure(const weir_report_comparison *c) {
 }
 
 /* Policies of one colour get another dash each. */
-static int dash_of(const weir_report_bucket *buckets, size_t j) {
-  const weir_colour own = colour_of(buckets[j].policy);
+static int dash_of(const weir_report_group *groups, size_t j) {
+  const weir_colour own = colour_of(groups[j].policy);
   int alike = 0;
   for (size_t i = 0; i < j; i++) {
-    const weir_colour other = colour_of(buckets[i].policy);
-    alike += !stands_out(buckets[i].policy) && !strcmp(own.css, other.css);
+    const weir_colour other = colour_of(groups[i].policy);
+    alike += !stands_out(groups[i].policy) && !strcmp(own.css, other.css);
   }
-  return stands_out(buckets[j].policy) ? 0 : alike % 5;
+  return stands_out(groups[j].policy) ? 0 : alike % 5;
 }
 
-static void add_curve(weir_doc *doc, const weir_report_entry *e, const weir_report_bucket *g,
+static void add_curve(weir_doc *doc, const weir_report_entry *e, const weir_report_group *g,
                       int dash, size_t each) {
   weir_doc_object(doc, NULL);
   if (g->runs > 1)
@@ -267,7 +266,7 @@ static size_t points_each(const weir_report_comparison *c) {
 }
 
 static void add_curves(weir_doc *doc, const weir_report_comparison *c,
-                       const weir_report_bucket *buckets, size_t count, const extent *e) {
+                       const weir_report_group *groups, size_t count, const extent *e) {
   weir_doc_chart(doc, "lines", "test accuracy, %", "elapsed, s", e->apart ? e->earliest : 0,
                  e->longest);
   weir_doc_flag(doc, "log_x", e->apart);
@@ -285,17 +284,17 @@ static void add_curves(weir_doc *doc, const weir_report_comparison *c,
   weir_doc_list(doc, "series");
   for (size_t j = count; j-- > 0;) /* the best last, on top */
     for (size_t i = 0; i < c->count; i++)
-      if (c->runs[i].bucket == buckets[j].number)
-        add_curve(doc, &c->runs[i], &buckets[j], dash_of(buckets, j), points_each(c));
+      if (c->runs[i].group == groups[j].number)
+        add_curve(doc, &c->runs[i], &groups[j], dash_of(groups, j), points_each(c));
   weir_doc_end_list(doc);
   weir_doc_end(doc);
 }
 
 /* --- the headline ----------------------------------------------------------------------------- */
 
-static double time_of(const weir_report_bucket *buckets, size_t count, const char *policy) {
+static double time_of(const weir_report_group *groups, size_t count, const char *policy) {
   for (size_t i = 0; i < count; i++)
-    if (!strcmp(buckets[i].policy, policy)) return buckets[i].time;
+    if (!strcmp(groups[i].policy, policy)) return groups[i].time;
   return NAN;
 }
 
@@ -307,15 +306,15 @@ static void card(weir_doc *doc, const char *name, const char *note, const char *
   weir_doc_card(doc, text, name, note);
 }
 
-/* buckets are sorted, so the fixed policies' best and median can be read off; one that never gets
+/* groups are sorted, so the fixed policies' best and median can be read off; one that never gets
  * there counts as slower than all others. */
 static void add_cards(weir_doc *doc, const weir_report_comparison *c,
-                      const weir_report_bucket *buckets, size_t count) {
-  g_autofree const weir_report_bucket **fixed = g_new0(const weir_report_bucket *, count + 1);
+                      const weir_report_group *groups, size_t count) {
+  g_autofree const weir_report_group **fixed = g_new0(const weir_report_group *, count + 1);
   size_t n = 0;
   for (size_t i = 0; i < count; i++)
-    if (is_fixed(buckets[i].policy) && buckets[i].done) fixed[n++] = &buckets[i];
-  const double weir = time_of(buckets, count, "weir");
+    if (is_fixed(groups[i].policy) && groups[i].done) fixed[n++] = &groups[i];
+  const double weir = time_of(groups, count, "weir");
   const double median = !n      ? NAN
                         : n % 2 ? fixed[n / 2]->time
                                 : (fixed[n / 2 - 1]->time + fixed[n / 2]->time) / 2;
@@ -326,12 +325,12 @@ static void add_cards(weir_doc *doc, const weir_report_comparison *c,
        n ? weir / fixed[0]->time : NAN);
   card(doc, "the fixed policies' median time", "less is better", "%.2f ×", weir / median);
   card(doc, "policy paper's time", "less is better", "%.2f ×",
-       weir / time_of(buckets, count, "paper"));
+       weir / time_of(groups, count, "paper"));
   weir_doc_end_list(doc);
 }
 
 static void add_head(weir_doc *doc, const weir_report_comparison *c,
-                     const weir_report_bucket *buckets, size_t count) {
+                     const weir_report_group *groups, size_t count) {
   const bool named = c->scenario && *c->scenario;
   const size_t missing = weir_report_missing(c);
   weir_doc_text(doc, "title", "Policies compared");
@@ -339,7 +338,7 @@ static void add_head(weir_doc *doc, const weir_report_comparison *c,
                   "%s%sThe same training under each policy, judged by the time to reach the target "
                   "accuracy.",
                   named ? c->scenario : "", named ? " · " : "");
-  add_cards(doc, c, buckets, count);
+  add_cards(doc, c, groups, count);
   if (!missing) return;
   g_autofree char *text = g_strdup_printf(
       "Interrupted: %zu of %zu runs are missing, and what is said here is of the others.", missing,
@@ -364,8 +363,7 @@ static void add_link(weir_doc *doc, const weir_report_entry *e) {
   weir_doc_end(doc);
 }
 
-static void add_bucket(weir_doc *doc, const weir_report_comparison *c,
-                       const weir_report_bucket *g) {
+static void add_group(weir_doc *doc, const weir_report_comparison *c, const weir_report_group *g) {
   weir_doc_row(doc);
   weir_doc_object(doc, NULL);
   weir_doc_text(doc, "text", g->policy);
@@ -380,42 +378,42 @@ static void add_bucket(weir_doc *doc, const weir_report_comparison *c,
   weir_doc_cell(doc, "%.1f", g->bytes / 1e6);
   weir_doc_list(doc, NULL);
   for (size_t i = 0; i < c->count; i++)
-    if (c->runs[i].bucket == g->number) add_link(doc, &c->runs[i]);
+    if (c->runs[i].group == g->number) add_link(doc, &c->runs[i]);
   weir_doc_end_list(doc);
   weir_doc_end_row(doc);
 }
 
 static void add_table(weir_doc *doc, const weir_report_comparison *c,
-                      const weir_report_bucket *buckets, size_t count) {
+                      const weir_report_group *groups, size_t count) {
   weir_doc_section(doc, "In numbers",
                    "Means over the seeds. A policy that misses the target with any seed counts as "
                    "not reaching it.");
   weir_doc_table(doc, NULL,
                  "policy|#runs|#reached|#time to target, s|#final accuracy|#elapsed, s|"
                  "#communicating, s|#sent by rank 0, MB|report");
-  for (size_t j = 0; j < count; j++) add_bucket(doc, c, &buckets[j]);
+  for (size_t j = 0; j < count; j++) add_group(doc, c, &groups[j]);
   weir_doc_end_table(doc);
   weir_doc_end_section(doc);
 }
 
 /* --- the page --------------------------------------------------------------------------------- */
 
-static void add_all(weir_doc *doc, const weir_report_comparison *c,
-                    const weir_report_bucket *buckets, size_t count) {
+static void add_all(weir_doc *doc, const weir_report_comparison *c, const weir_report_group *groups,
+                    size_t count) {
   const extent e = measure(c);
   weir_doc_object(doc, NULL);
-  add_head(doc, c, buckets, count);
+  add_head(doc, c, groups, count);
   weir_doc_list(doc, "sections");
   weir_doc_section(doc, "Time to the target", "Shortest first.");
-  add_bars(doc, buckets, count);
+  add_bars(doc, groups, count);
   weir_doc_end_section(doc);
   weir_doc_section(doc, "Accuracy over time",
                    e.apart ? "One line a run, over the logarithm of time. Fixed plans have their "
                              "collective's colour."
                            : "One line a run. Fixed plans have their collective's colour.");
-  add_curves(doc, c, buckets, count, &e);
+  add_curves(doc, c, groups, count, &e);
   weir_doc_end_section(doc);
-  add_table(doc, c, buckets, count);
+  add_table(doc, c, groups, count);
   weir_doc_end_list(doc);
   weir_doc_end(doc);
 }
@@ -425,9 +423,9 @@ weir_status weir_compare_report_write(const char *directory) {
   weir_status status = weir_report_comparison_read(&c, directory);
   if (status) return status;
   size_t count = 0;
-  g_autofree weir_report_bucket *buckets = weir_report_buckets(&c, &count);
+  g_autofree weir_report_group *groups = weir_report_groups(&c, &count);
   g_autoptr(JsonBuilder) doc = json_builder_new();
-  add_all(doc, &c, buckets, count);
+  add_all(doc, &c, groups, count);
   status = weir_page_write(doc, directory);
   weir_report_comparison_free(&c);
   return status;

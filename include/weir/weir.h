@@ -348,7 +348,7 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info);
  * and work that reads the average be queued there after weir_step_end; the session uses a stream of
  * its own and makes the two wait for each other.  Memory that is not the device's is
  * WEIR_E_INVALID.  The device becomes the calling thread's current one.  The host waits for it once
- * a group (for its message, or its values) and once a step, timeout_s at most. */
+ * a bucket (for its message, or its values) and once a step, timeout_s at most. */
 weir_status weir_submit(weir_session *session, uint32_t tensor, void *gradient);
 
 /* Local gradient clipping (Deep Gradient Compression, section 3.3), for between the backward pass

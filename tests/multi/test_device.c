@@ -1,6 +1,6 @@
 /* The engine's steps on a device, beside the same steps in host memory: the same gradients give the
  * same bits in averages and residuals where codecs are exact, and lose nothing where their sums run
- * in another order; over changing plans, buckets and trials, and in buckets of ranks with and
+ * in another order; over changing plans, buckets and trials, and in groups of ranks with and
  * without a device.  tests/emulate's device does nothing before it is waited for. */
 #include "../sampled.h"
 #include "device_course.h"
