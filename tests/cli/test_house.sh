@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The house's order: docs/internals/files.md names every file, and no document names one that is not there.
+# The house's order: docs/internals/files.md names every file, and no document names a file or a test that is not there.
 set -u
 # shellcheck source=tests/script.sh
 . "$2/tests/script.sh"
@@ -24,6 +24,14 @@ while read -r path; do
   [[ -e $path ]] || fail "sources name $path, which is not there"
 done < <(grep -rhoE '\bdocs/[a-z/]+\.md' --include='*.[ch]' --include='*.sh' --include='*.ini' --include='*.txt' \
   "--exclude-dir=build*" . | sort -u)
+
+# Tests that documents name as CTest does, and behind a slash one within the program.
+# shellcheck disable=SC2016 # Markdown has backticks
+while IFS=/ read -r test within; do
+  file=$(find tests -name "${test#*.}.c" -o -name "${test#*.}.sh" | head -n 1)
+  [[ -n $file ]] || fail "documents name $test, which is not there"
+  [[ -z $within ]] || grep -qw "$within" "$file" || fail "documents name $within of $test, which is not there"
+done < <(grep -ohE '`(unit|multi|lab|cli|mpi)\.test_[a-z0-9_]+`(/`[a-z0-9_]+`)?' README.md docs/*/*.md | tr -d '`' | sort -u)
 
 # The walk of one gradient: at most 15 files, each with the functions that are named beside it.
 walk=docs/internals/walk.md
