@@ -1,6 +1,8 @@
 /* Tells of transfers; cheap where nobody looks: two readings of the clock and a few stores. */
 #include "collectives/told.h"
 
+#include <string.h>
+
 #include "base/log.h"
 #include "base/scope.h"
 #include "base/trace_file.h"
@@ -13,19 +15,30 @@ static size_t all_others(const weir_transport *t, int *peer) {
   return (size_t)t->size - 1;
 }
 
+/* One bit a rank; of a larger group what is beyond counts each time. */
+enum { TOLD_RANKS = 4096 };
+
+/* Is it the first message of this rank?  Those of several blocks come from all ranks by turns. */
+static bool is_first(uint64_t met[TOLD_RANKS / 64], int rank) {
+  if (rank < 0 || rank >= TOLD_RANKS) return true;
+  const uint64_t bit = UINT64_C(1) << rank % 64, before = met[rank / 64];
+  met[rank / 64] |= bit;
+  return (before & bit) == 0;
+}
+
 /* A receiver waits for its sender; a rank that only sends, for whoever takes it. */
 static size_t waited_for(const weir_transport *t, const weir_send *send, size_t sends,
                          const weir_recv *recv, size_t recvs, int *peer) {
   if (sends + recvs == 0) return all_others(t, peer);
   const size_t count = recvs > 0 ? recvs : sends;
+  uint64_t met[TOLD_RANKS / 64];
   size_t ranks = 0;
-  int before = -1; /* several messages of one rank follow one another */
+  memset(met, 0, ((size_t)(t->size < TOLD_RANKS ? t->size : TOLD_RANKS) + 63) / 64 * sizeof *met);
   for (size_t i = 0; i < count; i++) {
     const int next = recvs > 0 ? recv[i].peer : send[i].peer;
-    if (next == before) continue;
+    if (!is_first(met, next)) continue;
     if (ranks < WEIR_LIVE_PEERS) peer[ranks] = weir_transport_rank_of(t, next);
     ranks++;
-    before = next;
   }
   return ranks;
 }

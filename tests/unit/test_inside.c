@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/scope.h"
 #include "base/trace.h"
+#include "collectives/told.h"
 #include "session/status.h"
 
 typedef struct heard {
@@ -56,6 +57,27 @@ Test(inside, log_lines) {
   cr_assert_eq(weir_log_set_level((weir_log_level)5), WEIR_E_INVALID);
   cr_assert_eq(weir_log_set_level((weir_log_level)-1), WEIR_E_INVALID);
   weir_log_set(NULL, NULL);
+}
+
+/* Each rank once, however many blocks its messages are and in whatever order they come. */
+Test(inside, a_rank_is_waited_for_once) {
+  static const weir_transport_ops ops = {.name = "none"};
+  weir_transport t = {.ops = &ops, .rank = 1, .size = 70};
+  static const int from[] = {0, 3, 2, 0, 3, 2, 69, 69, 64, 5};
+  weir_recv recv[10] = {0};
+  for (int i = 0; i < 10; i++) recv[i].peer = from[i];
+  weir_scope scope;
+  weir_scope_open(&scope, 1);
+  weir_scope *before = weir_scope_enter(&scope);
+  (void)weir_told_begin(&t, NULL, 0, recv, 6);
+  cr_assert_eq(scope.live->waits, 3);
+  for (int i = 0; i < 3; i++) cr_assert_eq(scope.live->wait_peer[i], from[i]);
+  (void)weir_told_begin(&t, NULL, 0, recv, 10);
+  cr_assert_eq(scope.live->waits, 6);
+  cr_assert_eq(scope.live->wait_peer[3], 69);
+  (void)weir_told_begin(&t, NULL, 0, NULL, 0);
+  cr_assert_eq(scope.live->waits, 69);
+  weir_scope_leave(before);
 }
 
 Test(inside, a_wrong_level_is_said_once) {
