@@ -262,6 +262,10 @@ def train(options):
     optimizer = task.optimizer(model.parameters())
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, task.factor)
     steps = options.steps or task.steps
+    if steps < task.every:
+        raise SystemExit(
+            f"--steps {steps}: expected {task.every} or more, after which it is tested"
+        )
     stepped, in_trial, plan = prepare(options.method, model, optimizer, schedule, steps)
     source = itertools.islice(batches(task, data, ranks, rank, options.seed), steps)
     if options.method.startswith("weir"):

@@ -22,6 +22,7 @@ import sys
 import regret
 
 CLOSE = 1.05
+STEPS, CLOCK = 1000, "skip-idle"
 
 
 def chosen(cells, names):
@@ -48,9 +49,16 @@ def seconds_to(rows, target):
     return regret.time_to(points, target)
 
 
+def path_of(o, cell, name):
+    """Trainings of another length, or by another clock, are others."""
+    usual = (o.steps, o.clock) == (STEPS, CLOCK)
+    kind = "" if usual else f"-{o.steps}-{o.clock}"
+    return o.out / f"{cell['workload']}-{cell['network']}-{name}-s{cell['seed']}{kind}.json"
+
+
 def train(o, cell, name):
     """One policy in one cell; what was taken there before is read again."""
-    path = o.out / f"{cell['workload']}-{cell['network']}-{name}-s{cell['seed']}.json"
+    path = path_of(o, cell, name)
     if path.exists():
         return json.loads(path.read_text())
     policy = "weir" if name == "weir" else cell["fixed_plan"][name]
@@ -118,9 +126,9 @@ def parse(argv):
         "--cells",
         help="WORKLOAD/NETWORK, with commas; default: each workload's least and most regret",
     )
-    p.add_argument("--clock", default="skip-idle", help="of User-Mode Linux (default: %(default)s)")
+    p.add_argument("--clock", default=CLOCK, help="of User-Mode Linux (default: %(default)s)")
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--steps", type=int, default=1000)
+    p.add_argument("--steps", type=int, default=STEPS, help="as in RESULTS (default: %(default)s)")
     o = p.parse_args(argv)
     try:
         cells = json.loads((o.results / "cells.json").read_text())

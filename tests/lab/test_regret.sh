@@ -91,6 +91,11 @@ cells = [{"workload": w, "network": n, "regret": r} for w, n, r in
          (("mlp", "c1", 2.0), ("mlp", "c2", None), ("mlp", "trace", 1.5), ("gpt", "c1", 1.2))]
 assert [(c["workload"], c["network"]) for c in regret_order.chosen(cells, [])] == [
     ("mlp", "trace"), ("mlp", "c2"), ("gpt", "c1")]
+# By another clock it is another training.
+import pathlib, types
+where = [regret_order.path_of(types.SimpleNamespace(out=pathlib.Path("o"), steps=1000, clock=clock), cells[0] | {"seed": 1}, "bf16").name
+         for clock in ("skip-idle", "real")]
+assert where == ["mlp-c1-bf16-s1.json", "mlp-c1-bf16-s1-1000-real.json"], where
 # Where weir never came to the loss there is a row all the same, and no qsgd4 where it was left out.
 regret_order.train = lambda o, cell, name: {"seconds": {"weir": None, "fp32": 3.0, "bf16": 1.5}[name]}
 never = {"workload": "mlp", "network": "c2", "regret": None, "best": "bf16", "weir_s": None,
