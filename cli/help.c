@@ -101,8 +101,10 @@ static void add_codecs(GString *text, uint32_t first) {
 static void add_scheme(GString *text, uint32_t scheme) {
   char name[WEIR_COLLECTIVE_TEXT_MAX];
   const char *before = "";
-  if (weir_schemes[scheme].algorithms == 0) return;
-  g_string_append_printf(text, "      %s, or by name", weir_schemes[scheme].name);
+  g_string_append_printf(text, "      %s", weir_schemes[scheme].name);
+  if (scheme == WEIR_SCHEME_HITOPK)
+    g_string_append(text, ", top-k of machines' sums, gathered between several machines");
+  if (weir_schemes[scheme].algorithms != 0) g_string_append(text, ", or by name");
   for (weir_plan plan = {0}; weir_collective_next(&plan);) {
     if (plan.scheme != scheme || plan.algorithm == WEIR_ALGORITHM_ANY) continue;
     weir_plan_collective(&plan, name);
@@ -157,15 +159,16 @@ char *help_policies(const char *ending) {
       "      all-reduce, rs reduce-scatter, r reduce, a2a all-to-all, g gather, ag all-gather, b\n"
       "      broadcast; 1 or 2 communications among all, 3 or 4 inside of machines first and "
       "last\n");
+  g_string_append(text, "WIRE is how that is written.\n      kept elements:");
+  for (uint32_t wire = 0; wire < WEIR_WIRE_LISTS; wire++)
+    g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");
   g_string_append(
       text,
-      "WIRE is how kept elements are written (powersgd: in 5 bits by dense-sra, dense-one-shot,\n"
-      "by any other dense with auto-bf16 or in fp32), or by ag, sra and hier-sra a quantizer's\n"
-      "codes, with huffman by how often they occur:");
-  for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)
-    g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");
-  g_string_append(text,
-                  "\nqsgd may name its bucket instead, bucket=64 to bucket=8192 elements (128)\n");
+      "\n"
+      "      quantizers by ag, sra and hier-sra: huffman (codes by how often they occur)\n"
+      "      powersgd by dense-sra and dense-one-shot (5 bits): huffman\n"
+      "      powersgd by any other dense (fp32): auto-bf16 (16 bits)\n"
+      "qsgd may name its bucket instead, bucket=64 to bucket=8192 elements (128)\n");
   g_string_append(text, ending);
   return g_string_free(text, FALSE);
 }
