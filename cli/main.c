@@ -31,7 +31,8 @@ static const cli_menu menu = {
     "weir", "command",
     "weir " WEIR_VERSION
     ": gradient communication tuned to the network while training runs\n\n"
-    "usage: weir COMMAND [OPTIONS]     (weir COMMAND --help explains each)\n",
+    "usage: weir COMMAND [OPTIONS]     (weir COMMAND --help explains each)\n"
+    "       weir --version\n",
     "\nExit codes: 0 done; 1 the run failed or was interrupted; 2 bad usage or bad input.\n",
     commands};
 

@@ -53,6 +53,9 @@ for menu in "" plan bench; do
 done
 "$weir" help | cmp -s - <("$weir" --help) || fail "weir help is not weir --help"
 
+"$weir" --version | grep -Eq '^weir [0-9]+\.[0-9]+\.[0-9]+$' || fail "weir --version"
+"$weir" --help | grep -q 'weir --version$' || fail "weir --help does not tell of --version"
+
 # A codec's line names the schemes that it goes with.
 "$weir" run --help >"$work/help"
 for line in 'none bf16: dense   (CR: 1)' 'star var randomk: art$' 'mstopk topk sidco: ag hitopk path$'; do
