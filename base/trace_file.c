@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/numerals.h"
 
 enum { BUFFER = 1 << 16, EVENT = 512, FIRST_PEER = 100, MB_DEFAULT = 256, MB_MOST = 1 << 20 };
 
@@ -91,7 +92,7 @@ static bool fits(weir_tracer *t, size_t bytes) {
   const int length =
       snprintf(last, sizeof last,
                "{\"name\":\"WEIR_TRACE_MB is reached\",\"cat\":\"weir\",\"ph\":\"X\","
-               "\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":0,\"args\":{}}",
+               "\"pid\":%d,\"tid\":0,\"ts\":%.0f,\"dur\":0,\"args\":{}}",
                t->rank, weir_now_s() * 1e6);
   put(t, last, (size_t)length);
   write_out(t);
@@ -127,14 +128,16 @@ void weir_tracer_span(weir_tracer *tracer, int track, const char *what, double b
   char event[EVENT], arguments[EVENT / 2];
   va_list list;
   va_start(list, format);
+  const locale_t before = weir_numerals_begin();
   const int put = vsnprintf(arguments, sizeof arguments, format, list);
   va_end(list);
-  if (put < 0 || (size_t)put >= sizeof arguments) return;
-  add(tracer, event,
-      snprintf(event, sizeof event,
-               "{\"name\":\"%s\",\"cat\":\"weir\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
-               "\"dur\":%.3f,\"args\":{%s}}",
-               what, tracer->rank, track, begin_s * 1e6, (end_s - begin_s) * 1e6, arguments));
+  if (put >= 0 && (size_t)put < sizeof arguments)
+    add(tracer, event,
+        snprintf(event, sizeof event,
+                 "{\"name\":\"%s\",\"cat\":\"weir\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,"
+                 "\"ts\":%.3f,\"dur\":%.3f,\"args\":{%s}}",
+                 what, tracer->rank, track, begin_s * 1e6, (end_s - begin_s) * 1e6, arguments));
+  weir_numerals_end(before);
 }
 
 /* A track a peer and direction: messages of one transfer are on their way together. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/numerals.h"
 #include "base/path.h"
 #include "collectives/select.h"
 #include "controller/bits.h"
@@ -25,7 +26,7 @@ static bool parse_number(const char **text, double least, double most, double *n
   const char *begin = *text + 1;
   char *end = NULL;
   errno = 0;
-  *number = strtod(begin, &end);
+  *number = weir_strtod(begin, &end);
   *text = end;
   return end != begin && errno == 0 && *number >= least && *number <= most &&
          (*end == ':' || *end == '\0');

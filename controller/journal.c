@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/numerals.h"
 #include "controller/loop.h"
 
 struct weir_journal {
@@ -334,7 +335,9 @@ weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
   size_t bytes = 0;
   FILE *f = open_memstream(&line, &bytes);
   if (!f) return weir_fail(WEIR_E_NOMEM, "no memory for a line of the journal");
+  const locale_t before = weir_numerals_begin();
   put_line(f, loop, in, d);
+  weir_numerals_end(before);
   const bool whole = fclose(f) == 0;
   const weir_status status = whole ? append(journal, line, bytes)
                                    : weir_fail(WEIR_E_NOMEM, "no memory for a line of the journal");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/numerals.h"
 #include "planner/csv.h"
 
 static const char first_of_file[] = "bf16:1:dense-ring";
@@ -16,7 +17,7 @@ static const char expected[] =
 static weir_status parse_number(const char *text, const char *end, double *number) {
   char *stop = NULL;
   errno = 0;
-  *number = strtod(text, &stop);
+  *number = weir_strtod(text, &stop);
   if (stop != end || end == text || errno == ERANGE || !(*number > 0) || !isfinite(*number))
     return weir_fail(WEIR_E_INVALID, "buckets '%s': expected a number above 0 and a plan behind it",
                      text);

@@ -8,6 +8,7 @@
 #include <weir/plan.h>
 
 #include "base/base.h"
+#include "base/numerals.h"
 #include "base/path.h"
 #include "base/schemes.h"
 #include "kernels/codec.h"
@@ -232,7 +233,7 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
         text);
   char *end = NULL;
   errno = 0;
-  p.cr = strtod(field[1], &end) / ratio_unit(codec);
+  p.cr = weir_strtod(field[1], &end) / ratio_unit(codec);
   if (length[1] == 0 || end != field[1] + length[1] || errno == ERANGE)
     return weir_fail(WEIR_E_PARSE, "plan '%s': the compression ratio is not a number", text);
   const weir_status status = weir_plan_check(&p);
@@ -245,10 +246,12 @@ void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]) {
   const char *wire = weir_wire_name(plan->wire);
   char collective[WEIR_COLLECTIVE_TEXT_MAX];
   weir_plan_collective(plan, collective);
+  const locale_t before = weir_numerals_begin();
   (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%.6g:%s%s%s", codec ? codec->name : "?",
                  plan->cr * (codec ? ratio_unit(codec) : 1), collective,
                  plan->wire == WEIR_WIRE_PAPER ? "" : ":",
                  plan->wire == WEIR_WIRE_PAPER ? "" : (wire ? wire : "?"));
+  weir_numerals_end(before);
   size_t length = strlen(text);
   if (plan->bucket_log2 != 0)
     (void)snprintf(text + length, WEIR_PLAN_TEXT_MAX - length, ":%s%lu", bucket_name,

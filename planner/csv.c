@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/numerals.h"
+
 weir_status weir_csv_fail(const weir_csv *csv, const char *format, ...) {
   char message[256];
   va_list arguments;
@@ -95,7 +97,7 @@ weir_status weir_csv_number(const weir_csv *csv, size_t column, double low, doub
                             double *value) {
   const char *text = csv->field[column];
   char *end = NULL;
-  *value = strtod(text, &end);
+  *value = weir_strtod(text, &end);
   if (end == text || *end || isspace((unsigned char)*text) || !(*value >= low && *value <= high))
     return weir_csv_fail(csv, "column %zu of '%s' is '%.40s': expected a number from %g to %g",
                          column + 1, csv->header, text, low, high);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/numerals.h"
 #include "session/state.h"
 
 typedef struct dump {
@@ -16,7 +17,9 @@ static void say(dump *d, const char *format, ...) WEIR_PRINTF(2, 3);
 static void say(dump *d, const char *format, ...) {
   va_list list;
   va_start(list, format);
+  const locale_t before = weir_numerals_begin();
   const int put = vsnprintf(d->text + d->filled, sizeof d->text - d->filled, format, list);
+  weir_numerals_end(before);
   va_end(list);
   const size_t room = sizeof d->text - d->filled - 1;
   if (put > 0) d->filled += (size_t)put < room ? (size_t)put : room;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/numerals.h"
 #include "session/state.h"
 
 typedef enum kind { INT, COUNT, NUMBER, FLAG, ADDRESS, WORDS } kind;
@@ -55,7 +56,7 @@ static bool read_address(const char *text, void **out) {
 
 static bool read_number(const char *text, double *out) {
   char *end;
-  *out = strtod(text, &end);
+  *out = weir_strtod(text, &end);
   return end != text && *end == 0;
 }
 
