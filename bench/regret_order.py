@@ -80,11 +80,13 @@ def train(o, cell, name):
 
 
 def in_order(virtual, real):
-    """Pairs of policies, and those of them that changed places."""
+    """Pairs of policies of which one gets there on both networks, and those that changed places."""
     pairs, swapped = 0, []
     for a, b in itertools.combinations(virtual, 2):
         if virtual[a] > virtual[b]:
             a, b = b, a
+        if math.isinf(virtual[a]) or math.isinf(min(real[a], real[b])):
+            continue
         pairs += 1
         far = virtual[b] > CLOSE * virtual[a] and real[a] > CLOSE * real[b]
         if far:

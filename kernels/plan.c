@@ -200,6 +200,7 @@ static size_t split(const char *text, const char *field[4], size_t length[4]) {
 weir_status weir_plan_parse(const char *text, weir_plan *plan) {
   const char *field[4];
   size_t length[4];
+  if (plan == NULL) return weir_fail(WEIR_E_INVALID, "there is nowhere to put a plan: it is NULL");
   const size_t n = text ? split(text, field, length) : 0;
   if (n < 3)
     return weir_fail(WEIR_E_PARSE, "plan '%s' is not of the form CODEC:CR:COLLECTIVE[:WIRE]",

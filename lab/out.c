@@ -140,7 +140,9 @@ static weir_status take(const char *out, int *lock, double patience_s) {
   *lock = -1;
   if (error == EWOULDBLOCK)
     return weir_fail(WEIR_E_INVALID,
-                     "--out %s: another run is writing there; expected a folder of its own", out);
+                     "--out %s: another run is writing there; expected a folder of its own, or, to "
+                     "resume, that it has ended",
+                     out);
   (void)fprintf(stderr, "weir: --out %s cannot be locked (%s): let no other run write there\n", out,
                 strerror(error));
   return WEIR_OK;

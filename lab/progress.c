@@ -55,13 +55,17 @@ static void describe(const weir_progress *p, const weir_row *row, char line[LINE
   if (row->set_bandwidth > 0)
     (void)snprintf(set, sizeof set, "set %.3g ms %.4g Mbit/s, ", row->set_latency_s * 1e3,
                    row->set_bandwidth * 8e-6);
+  const double rate = p->step_s > 0 ? 1 / p->step_s : 0;
   (void)snprintf(line, LINE_BYTES,
                  "epoch %" PRIu32 "/%" PRIu32 " step %" PRIu64 "/%" PRIu64
-                 "  %.3g step/s  %s%s  "
+                 "  %.*f step/s  %s%s  "
                  "%s%s  loss %.3f%s  ETA %s",
                  row->epoch, s->first_epoch + s->epochs - 1, info->step + 1, total,
-                 p->step_s > 0 ? 1 / p->step_s : 0, info->trial ? "trial of " : "", plan, set,
-                 measured, row->loss, accuracy, eta);
+                 rate < 10    ? 2
+                 : rate < 100 ? 1
+                              : 0,
+                 rate, info->trial ? "trial of " : "", plan, set, measured, row->loss, accuracy,
+                 eta);
 }
 
 void weir_progress_row(weir_progress *p, const weir_row *row) {

@@ -87,6 +87,9 @@ virtual, real = {"a": 1.0, "b": 1.04, "c": 2.0}, {"a": 3.0, "b": 2.0, "c": 2.9}
 assert regret_order.in_order(virtual, real) == (3, [])  # a and c within 5 % there, a and b here
 assert regret_order.in_order(virtual, real | {"c": 2.0}) == (3, [("a", "c")])
 assert regret_order.in_order({"a": 1.0, "b": math.inf}, {"a": math.inf, "b": 9.0}) == (1, [("a", "b")])
+# Of two that never come there nobody knows the order.
+assert regret_order.in_order({"a": math.inf, "b": math.inf}, {"a": 1.0, "b": 2.0}) == (0, [])
+assert regret_order.in_order({"a": 1.0, "b": 2.0}, {"a": math.inf, "b": math.inf}) == (0, [])
 cells = [{"workload": w, "network": n, "regret": r} for w, n, r in
          (("mlp", "c1", 2.0), ("mlp", "c2", None), ("mlp", "trace", 1.5), ("gpt", "c1", 1.2))]
 assert [(c["workload"], c["network"]) for c in regret_order.chosen(cells, [])] == [

@@ -368,6 +368,11 @@ Test(plan, usual_bucket_is_not_named) {
   }
 }
 
+Test(plan, there_has_to_be_room_for_it) {
+  cr_assert_eq(weir_plan_parse("topk:0.1:ag", NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_plan_parse(NULL, &(weir_plan){0}), WEIR_E_PARSE);
+}
+
 Test(plan, digest_tells_every_field_apart) {
   weir_plan a;
   cr_assert_eq(weir_plan_parse("topk:0.01:ag", &a), WEIR_OK);
