@@ -103,14 +103,16 @@ static double allreduce_scratch(const weir_allreduce *row, int ranks, int hosts,
   }
 }
 
-/* Inside of machines a share comes in, between them an all-reduce of it; of uneven machines all. */
+/* Inside of machines a share comes in, between them an all-reduce of it; where machines differ all
+ * does, on one rank of each. */
 static double levels_scratch(const weir_sum *sum, const weir_memory_form *form, double n) {
   const weir_allreduce *row = &weir_allreduces[sum->choice.between];
   if (sum->row != NULL) return allreduce_scratch(row, form->ranks, form->hosts, n);
-  const bool even = form->ranks % form->hosts == 0;
+  const bool even = form->leaders == 0 && form->ranks % form->hosts == 0;
+  const int hosts = form->leaders > 0 ? form->leaders : form->hosts;
   const double inside = even ? (double)form->ranks / form->hosts : 1.0;
   return (inside > 1.0 || !even ? 4.0 * ceil(n / inside) : 0.0) +
-         allreduce_scratch(row, form->hosts, form->hosts, ceil(n / inside));
+         allreduce_scratch(row, hosts, hosts, ceil(n / inside));
 }
 
 static double hitopk_scratch(const weir_plan *plan, const weir_memory_form *form, double n) {

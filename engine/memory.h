@@ -17,7 +17,8 @@ weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, wei
 
 /* In which group of ranks, and how, a plan is run. */
 typedef struct weir_memory_form {
-  int ranks, hosts;
+  int ranks, hosts;      /* hosts: as ranks where machines differ */
+  int leaders;           /* where they do, machines: one rank of each sums up; 0: they do not */
   bool momentum;         /* momentum correction is on */
   bool without_feedback; /* without error feedback */
   bool trials;           /* it may be tried, with a checkpoint beside it */

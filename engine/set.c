@@ -248,12 +248,14 @@ bool weir_engine_leaves(const weir_engine *engine) {
 weir_status weir_engine_fits(const weir_engine *engine) {
   const weir_engine_config *config = &engine->config;
   const int ranks = engine->size > config->most_ranks ? engine->size : config->most_ranks;
-  const weir_memory_form form = {
-      .ranks = ranks,
-      .hosts = weir_comm_levelled(config->comm) ? weir_comm_hosts(config->comm) : ranks,
-      .momentum = config->momentum > 0,
-      .without_feedback = config->without_feedback,
-      .threads = engine->pool != NULL};
+  const int hosts = weir_comm_hosts(config->comm);
+  const bool even = weir_comm_levelled(config->comm);
+  const weir_memory_form form = {.ranks = ranks,
+                                 .hosts = even ? hosts : ranks,
+                                 .leaders = even || hosts == engine->size ? 0 : hosts,
+                                 .momentum = config->momentum > 0,
+                                 .without_feedback = config->without_feedback,
+                                 .threads = engine->pool != NULL};
   double bytes = weir_room_takes(engine->set.stays);
   char text[WEIR_PLAN_TEXT_MAX];
   for (size_t k = 0; k < engine->set.count; k++) {

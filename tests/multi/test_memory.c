@@ -283,6 +283,7 @@ static double due(const arm *a, int ranks) {
   cr_assert_eq(weir_plan_parse(text, &plan), WEIR_OK, "%s", weir_last_error());
   const weir_memory_form form = {.ranks = ranks,
                                  .hosts = a->machines == EVEN ? 2 : ranks,
+                                 .leaders = a->machines == UNEVEN ? 2 : 0,
                                  .momentum = a->momentum > 0,
                                  .trials = tries};
   size_t kept = weir_cost_kept(&plan, N);
@@ -330,6 +331,9 @@ static const arm arms[] = {
     {"fixed:none:1:dense-star", VECTORS},
     {"fixed:none:1:dense-hier-ring", MACHINES},
     {"fixed:none:1:dense-hier-halving", MACHINES},
+    {"fixed:none:1:dense-hier-ring", LOPSIDED},
+    {"fixed:none:1:dense-hier-tree", LOPSIDED},
+    {"fixed:bf16:1:dense-hier-ring", LOPSIDED},
     {"fixed:bf16:1:dense-ring", VECTORS},
     {"fixed:bf16:1:dense-tree", VECTORS},
     {"fixed:bf16:1:dense-halving", VECTORS},

@@ -7,6 +7,8 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
+#include "../planned.h"
+#include "group.h"
 #include "session_ranks.h"
 
 #define RANKS 2
@@ -97,4 +99,45 @@ Test(memory_limit, the_smallest_of_a_group_counts) {
     expect_refusals("fixed:none:1:dense-ring", limit, "takes 600000 bytes",
                     "memory_limit is 599999");
   }
+}
+
+/* --- machines that differ --------------------------------------------------------------------- */
+
+typedef struct lopsided {
+  const char *plan;
+  double limit;
+  weir_status status[4];
+} lopsided;
+
+/* Three ranks are on one machine, the fourth is on another. */
+static void lopsided_rank(member *m) {
+  lopsided *l = m->group->shared;
+  const size_t offset[2] = {0, N};
+  const weir_engine_config config = {.comm = m->comm,
+                                     .layout = {1, offset},
+                                     .first_plan = planned(l->plan),
+                                     .memory_limit = l->limit};
+  weir_engine *engine = NULL;
+  if (weir_comm_find_hosts(m->comm, m->rank < 3 ? 1 : 2) != WEIR_OK)
+    group_fail(m->group, "%s", weir_last_error());
+  l->status[m->rank] = weir_engine_create(&engine, &config);
+  weir_engine_free(engine);
+}
+
+static void expect_lopsided(const char *plan, double limit, weir_status status) {
+  lopsided l = {.plan = plan, .limit = limit};
+  group_well(4, lopsided_rank, &l, plan);
+  for (int r = 0; r < 4; r++)
+    cr_assert_eq(l.status[r], status, "%s in %.0f bytes, rank %d: %s", plan, limit, r,
+                 weir_status_name(l.status[r]));
+}
+
+/* The sum, and on one rank of each machine all of what comes from inside of it; and of what comes
+ * from the other machine half around a ring, all up a tree. */
+Test(memory_limit, knows_what_sums_take_where_machines_differ) {
+  expect_lopsided("none:1:dense-hier-ring", 2.5 * GRADIENT, WEIR_OK);
+  expect_lopsided("none:1:dense-hier-ring", 2.5 * GRADIENT - 1, WEIR_E_UNSUPPORTED);
+  expect_lopsided("none:1:dense-hier-tree", 3 * GRADIENT, WEIR_OK);
+  expect_lopsided("none:1:dense-hier-tree", 3 * GRADIENT - 1, WEIR_E_UNSUPPORTED);
+  expect_lopsided("none:1:dense-ring", 1.25 * GRADIENT, WEIR_OK);
 }
