@@ -36,6 +36,8 @@ typedef struct random_course {
   double momentum;
   unsigned threads;
   bool curve, keep_nonfinite, without_feedback;
+  int count;                       /* of steps */
+  int number[COURSE_STEPS];        /* what a step's gradients are drawn by */
   script_step steps[COURSE_STEPS]; /* with the plan that is in force, whatever the action */
   bool trial[COURSE_STEPS];
   course_values values[COURSE_STEPS];
@@ -160,6 +162,7 @@ static inline void course_draw_step(random_course *c, int step, weir_rng *rng) {
   static const float poisons[] = {NAN, INFINITY, 3e38F};
   script_step *s = &c->steps[step];
   course_draw_plan(c, step, rng);
+  c->number[step] = step;
   c->values[step] = (course_values)weir_rng_below(rng, COURSE_VALUES);
   s->shuffled = course_coin(rng);
   s->poisoned = course_one_in(rng, 8) ? (int)weir_rng_below(rng, (uint64_t)c->ranks) : -1;
@@ -168,11 +171,25 @@ static inline void course_draw_step(random_course *c, int step, weir_rng *rng) {
 
 static inline void course_draw(random_course *c, uint64_t seed) {
   weir_rng rng = weir_rng_of(seed);
-  *c = (random_course){.seed = seed};
+  *c = (random_course){.seed = seed, .count = COURSE_STEPS};
   course_draw_group(c, &rng);
   course_draw_tensors(c, &rng);
   course_draw_options(c, &rng);
   for (int s = 0; s < COURSE_STEPS; s++) course_draw_step(c, s, &rng);
+}
+
+/* The same course, had nobody tried anything.  What ends a trial is a switch. */
+static inline void course_leave_trials_out(random_course *c) {
+  int count = 0;
+  for (int s = 0; s < c->count; s++) {
+    if (c->trial[s]) continue;
+    c->number[count] = c->number[s];
+    c->steps[count] = c->steps[s];
+    c->trial[count] = false;
+    c->values[count] = c->values[s];
+    c->poison[count++] = c->poison[s];
+  }
+  c->count = count;
 }
 
 /* --- its gradients ---------------------------------------------------------------------------- */
@@ -192,10 +209,13 @@ static inline float course_value(weir_rng *rng, course_values values) {
   }
 }
 
+static inline uint64_t course_seed(const random_course *c, int step, int rank) {
+  return (c->seed * COURSE_STEPS + (uint64_t)c->number[step]) * GROUP_MAX + (uint64_t)rank;
+}
+
 /* Of a rank in a step, as floats that its type may not have yet. */
 static inline void course_gradient(const random_course *c, int step, int rank, float *g) {
-  weir_rng rng =
-      weir_rng_of((c->seed * COURSE_STEPS + (uint64_t)step) * GROUP_MAX + (uint64_t)rank);
+  weir_rng rng = weir_rng_of(course_seed(c, step, rank));
   for (size_t i = 0; i < c->n; i++) g[i] = course_value(&rng, c->values[step]);
   for (int k = 0; k < 3 && c->n > 0 && rank == c->steps[step].poisoned; k++)
     g[weir_rng_below(&rng, c->n)] = c->poison[step];
@@ -203,8 +223,7 @@ static inline void course_gradient(const random_course *c, int step, int rank, f
 
 /* The order in which a rank hands its tensors in. */
 static inline void course_order(const random_course *c, int step, int rank, uint32_t *order) {
-  weir_rng rng =
-      weir_rng_of(~((c->seed * COURSE_STEPS + (uint64_t)step) * GROUP_MAX + (uint64_t)rank));
+  weir_rng rng = weir_rng_of(~course_seed(c, step, rank));
   for (uint32_t t = 0; t < c->tensors; t++) order[t] = t;
   for (size_t t = c->tensors; c->steps[step].shuffled && t > 1; t--) {
     const size_t j = weir_rng_below(&rng, t);
@@ -249,7 +268,7 @@ static inline void course_print(const random_course *c) {
     fprintf(stderr, "  tensor %zu: %zu elements, %zu rows, %s%s\n", t,
             c->offset[t + 1] - c->offset[t], c->rows[t], types[c->types[t]],
             t >= c->tensors - c->full ? ", in full" : "");
-  for (int s = 0; s < COURSE_STEPS; s++) course_print_step(c, s);
+  for (int s = 0; s < c->count; s++) course_print_step(c, s);
 }
 
 #endif
