@@ -223,6 +223,27 @@ static bool all_ended(const weir_emulation *run) {
   return true;
 }
 
+/* Of what failed by itself: who has not looked at the logs finds it here. */
+static void say_failed(const weir_emulation *run, uint32_t rank) {
+  const weir_emulated *process = &run->process[rank];
+  weir_emulate *e = run->emulate;
+  g_autoptr(GString) line = g_string_new(NULL);
+  g_string_append_printf(line, "%.1f s: ", process->ended_s);
+  if (run->processes > 1)
+    g_string_append_printf(line, "rank %" G_GUINT32_FORMAT, rank);
+  else
+    g_string_append(line, "the command");
+  if (process->code > 128)
+    g_string_append_printf(line, " was ended by signal %d", process->code - 128);
+  else
+    g_string_append_printf(line, " ended with exit code %d", process->code);
+  if (process->code == 128 + SIGKILL && e->options.inside_uml)
+    g_string_append(line,
+                    ", as the kernel of User-Mode Linux ends what has no memory left: "
+                    "--memory-mib gives it more");
+  weir_progress_say(&e->progress, line->str);
+}
+
 /* This is process 1 here: orphans are for it to reap. */
 static void reap(supervision *w, double now) {
   int code;
@@ -233,8 +254,9 @@ static void reap(supervision *w, double now) {
       process->ended = true;
       process->ended_s = now;
       process->code = WIFSIGNALED(code) ? 128 + WTERMSIG(code) : WEXITSTATUS(code);
-      if (process->code && !process->put_down && !isfinite(w->put_down_at))
-        w->put_down_at = now + w->run->emulate->options.grace_s;
+      if (!process->code || process->put_down) continue;
+      say_failed(w->run, p);
+      if (!isfinite(w->put_down_at)) w->put_down_at = now + w->run->emulate->options.grace_s;
     }
 }
 
