@@ -192,7 +192,7 @@ class Task:
         with torch.no_grad():
             if self.kind == "text":
                 return float(self.loss(model, x, y))
-            # A thousand at a time: all at once a convolutional net's layers take 2 GB.
+            # A thousand at a time: for all at once User-Mode Linux has no memory.
             right = [
                 (model(a).argmax(-1) == b).sum()
                 for a, b in zip(x.split(1000), y.split(1000), strict=True)

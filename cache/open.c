@@ -97,7 +97,7 @@ static weir_status allocate(weir_cache *c) {
   c->held = calloc(o->samples, sizeof *c->held);
   c->scratch = calloc(threads, sizeof *c->scratch);
   c->link = malloc(links * sizeof *c->link);
-  /* At once: where the rest is refused, all of them but -1 are closed. */
+  /* Before anything can fail: whatever is not -1 is taken for a connection, and closed. */
   for (size_t i = 0; i < links && c->link != NULL; i++) c->link[i] = -1;
   c->ahead.order = malloc(o->samples * sizeof *c->ahead.order);
   c->ahead.slot = calloc(o->ahead, sizeof *c->ahead.slot);

@@ -12,10 +12,8 @@ uint64_t weir_gather_seed(const weir_bucket *bucket) {
 
 /* Devices take no other message, and all ranks are to drop the same steps. */
 weir_status weir_gather_due(const weir_bucket *bucket, const void *message) {
-  const bool due = bucket->codec->encode != NULL ? weir_plan_wrote(&bucket->plan, message)
-                                                 : weir_wire_count(message) == bucket->kept;
-  return due ? WEIR_OK
-             : weir_fail(WEIR_E_PROTOCOL, "malformed message, made by another plan than this one");
+  return bucket->codec->encode != NULL ? weir_plan_made(&bucket->plan, message)
+                                       : weir_wire_made(bucket->kept, message);
 }
 
 static weir_status add_up(weir_bucket *bucket) {

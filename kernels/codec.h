@@ -180,8 +180,8 @@ weir_status weir_plan_encode(const weir_plan *plan, weir_codec_context *context,
                              const weir_layout *layout, uint64_t seed, void *out, size_t capacity,
                              size_t *bytes);
 /* Does a message that check() has taken say that it was written as this plan says?  Its length
- * alone tells neither bits nor bucket nor mode. */
-bool weir_plan_wrote(const weir_plan *plan, const void *message);
+ * alone tells neither bits nor bucket nor mode.  WEIR_E_PROTOCOL: it does not. */
+weir_status weir_plan_made(const weir_plan *plan, const void *message);
 /* qsgd's squared errors at 2 to 8 bits, as they are on average over its draws. */
 enum { WEIR_QSGD_BITS_LEAST = 2, WEIR_QSGD_WIDTHS = 7 };
 void weir_qsgd_mean_errors(const float *x, size_t n, uint32_t bucket,
@@ -284,8 +284,9 @@ weir_status weir_wire_decode_add(weir_codec_context *context, const void *messag
 weir_status weir_wire_check(weir_codec_context *context, const void *message, size_t bytes,
                             size_t expected_n, double *peak);
 
-/* How many pairs a message has that was found good. */
-size_t weir_wire_count(const void *message);
+/* Has a message that was found good as many pairs as the plan keeps?  WEIR_E_PROTOCOL: it has
+ * not. */
+weir_status weir_wire_made(size_t kept, const void *message);
 
 /* --- gain curve ----------------------------------------------------------------------------- */
 

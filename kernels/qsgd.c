@@ -237,18 +237,19 @@ weir_status weir_plan_encode(const weir_plan *plan, weir_codec_context *context,
 }
 
 /* All that a header says but the number of elements is in the message of none. */
-bool weir_plan_wrote(const weir_plan *plan, const void *message) {
+weir_status weir_plan_made(const weir_plan *plan, const void *message) {
   static const float nothing;
   static const size_t offset[2] = {0, 0};
   unsigned char none[64];
   weir_encoded due, head;
   size_t bytes;
-  if (weir_plan_encode(plan, NULL, &nothing, &(weir_layout){1, offset}, 0, none, sizeof none,
-                       &bytes) != WEIR_OK)
-    return false;
+  const weir_status status = weir_plan_encode(plan, NULL, &nothing, &(weir_layout){1, offset}, 0,
+                                              none, sizeof none, &bytes);
+  if (status != WEIR_OK) return status;
   memcpy(&due, none, sizeof due);
   memcpy(&head, message, sizeof head);
-  return head.unit == due.unit && head.bits == due.bits && head.mode == due.mode;
+  if (head.unit == due.unit && head.bits == due.bits && head.mode == due.mode) return WEIR_OK;
+  return weir_fail(WEIR_E_PROTOCOL, "malformed message, made by another plan than this one");
 }
 
 static size_t bound(const weir_layout *layout, double cr) { return bound_by(plain, 0, layout, cr); }

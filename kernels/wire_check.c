@@ -2,6 +2,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/base.h"
 #include "kernels/wire.h"
 
 /* Largest magnitude of a message's values; infinite when one of them is not finite. */
@@ -24,10 +25,11 @@ static double peak_of(const weir_wire_parts *message) {
   return most <= FLT_MAX ? (double)most : (double)INFINITY;
 }
 
-size_t weir_wire_count(const void *message) {
+weir_status weir_wire_made(size_t kept, const void *message) {
   weir_wire_header head;
   memcpy(&head, message, sizeof head);
-  return head.k;
+  if (head.k == kept) return WEIR_OK;
+  return weir_fail(WEIR_E_PROTOCOL, "malformed message, made by another plan than this one");
 }
 
 weir_status weir_wire_check(weir_codec_context *context, const void *message, size_t bytes,

@@ -83,7 +83,7 @@ static char **inner(const weir_emulate *e, const char *self) {
   g_autofree char *whole = g_canonicalize_filename(o->scenario, NULL);
   g_autofree char *scenario = weir_uml_seen_at(whole);
   add(argv, self, "emulate");
-  add(argv, scenario ? scenario : whole, NULL);
+  add(argv, scenario, NULL);
   add(argv, "--network", "tc");
   add(argv, "--inside-uml", NULL);
   if (e->out) add(argv, "--out", "/run/out");

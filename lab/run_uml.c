@@ -74,7 +74,6 @@ weir_status weir_run_uml(weir_run *run) {
   (void)g_snprintf(seed, sizeof seed, "%" PRIu64, run->scenario.seed);
   g_autofree char *whole = g_canonicalize_filename(run->options.scenario, NULL);
   g_autofree char *scenario = weir_uml_seen_at(whole);
-  if (!scenario) return weir_fail(WEIR_E_NOMEM, "no memory for User-Mode Linux");
   const bool live = run->progress.style != WEIR_PROGRESS_PLAIN;
   const char *argv[] = {self,
                         "run",

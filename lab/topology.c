@@ -84,7 +84,7 @@ static weir_status weir_netlink_veth(const char *name, const char *peer_name, in
   return error ? refused(error, "to add veth pair", name) : WEIR_OK;
 }
 
-/* Looking takes a descriptor. */
+/* if_nametoindex asks through a socket, and so fails where no descriptor is left. */
 static weir_status index_of(const char *name, int *index) {
   *index = (int)if_nametoindex(name);
   if (*index) return WEIR_OK;

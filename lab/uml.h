@@ -45,7 +45,7 @@ typedef struct weir_uml_config {
   void *user;
 } weir_uml_config;
 
-/* Where a file of the host's is seen inside, to be freed; NULL: no memory. */
+/* Where a file of the host's is seen inside; the caller frees it. */
 char *weir_uml_seen_at(const char *path);
 
 /* Can User-Mode Linux run here, with this clock?  Says why not.  Looks, does not boot. */

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -131,17 +132,12 @@ static void quote(FILE *file, const char *text) {
 char *weir_uml_seen_at(const char *path) {
   static const char hidden[] = "/run/", seen[] = "/run/host/";
   const bool moved = !strncmp(path, hidden, sizeof hidden - 1);
-  const size_t room = sizeof seen + strlen(path);
-  char *text = malloc(room);
-  if (text)
-    (void)snprintf(text, room, "%s%s", moved ? seen : "", path + (moved ? sizeof hidden - 1 : 0));
-  return text;
+  return moved ? g_strconcat(seen, path + sizeof hidden - 1, NULL) : g_strdup(path);
 }
 
 static void quote_path(FILE *file, const char *path) {
-  char *seen = weir_uml_seen_at(path);
-  quote(file, seen ? seen : path);
-  free(seen);
+  g_autofree char *seen = weir_uml_seen_at(path);
+  quote(file, seen);
 }
 
 /* Load a module and before it what it needs; modules.dep lists that nearest first.  A kernel that

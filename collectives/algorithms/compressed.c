@@ -277,9 +277,7 @@ weir_status weir_coder_encode(const weir_coder *coder, float *x, float *error, w
 /* Whoever decodes takes a message of this coder alone, as devices do, and none of as many bytes. */
 static weir_status check_made(const weir_coder *coder, const void *message) {
   const weir_plan plan = plan_of(coder);
-  return weir_plan_wrote(&plan, message)
-             ? WEIR_OK
-             : weir_fail(WEIR_E_PROTOCOL, "malformed message, made by another plan than this one");
+  return weir_plan_made(&plan, message);
 }
 
 static weir_status decode_block(const weir_coder *coder, const unsigned char *message, float *x,

@@ -137,17 +137,11 @@ static weir_status mask(hitopk *h, weir_chunk part, const void *message, size_t 
   return status;
 }
 
-/* As many elements as the codec keeps: devices have room for no more. */
-static weir_status check_count(const hitopk *h, size_t count, const void *message) {
-  return weir_wire_count(message) == kept(h, count)
-             ? WEIR_OK
-             : weir_fail(WEIR_E_PROTOCOL, "malformed message, made by another plan than this one");
-}
-
+/* Devices have room for as many elements as the codec keeps, and for no more. */
 static weir_status check_message(const hitopk *h, size_t count, const void *message, size_t bytes) {
   double peak;
   const weir_status status = weir_wire_check(NULL, message, bytes, count, &peak);
-  return status == WEIR_OK ? check_count(h, count, message) : status;
+  return status == WEIR_OK ? weir_wire_made(kept(h, count), message) : status;
 }
 
 /* One of them. */
@@ -158,7 +152,7 @@ static weir_status add_message(hitopk *h, weir_chunk part, const void *message, 
   if (away == NULL) {
     weir_status status =
         weir_wire_decode_add(NULL, message, bytes, part.count, h->sum + part.begin);
-    if (status == WEIR_OK) status = check_count(h, part.count, message);
+    if (status == WEIR_OK) status = weir_wire_made(kept(h, part.count), message);
     *good = status == WEIR_OK;
     return status;
   }

@@ -328,7 +328,6 @@ Test(plan, ratio_of_low_rank_is_rank_by_64) {
   cr_assert(plan.cr == 0.0625);
 }
 
-/* 128 is what plans without a bucket have, which travel and are named as they were. */
 /* In what its author has written: ranks, and bits of codecs that have one width. */
 Test(plan, a_ratio_is_refused_in_its_own_terms) {
   static const struct {
@@ -350,6 +349,7 @@ Test(plan, a_ratio_is_refused_in_its_own_terms) {
   }
 }
 
+/* 128 is what plans without a bucket have, which travel and are named as they were. */
 Test(plan, usual_bucket_is_not_named) {
   weir_plan named, usual, other;
   char text[WEIR_PLAN_TEXT_MAX];
