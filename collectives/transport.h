@@ -65,6 +65,13 @@ typedef struct weir_places {
   void (*make)(void *user, size_t span, size_t begin, size_t bytes);
   void *user;
 } weir_places;
+/* Of a rank's block. */
+static inline size_t weir_places_bytes(const weir_places *places, int rank) {
+  size_t bytes = 0;
+  for (size_t i = places->first[rank]; i < places->first[rank + 1]; i++)
+    bytes += places->span[i].bytes;
+  return bytes;
+}
 
 /* What a library that sums by itself can be told to do it by. */
 typedef enum weir_told_algorithm { WEIR_TOLD_RING, WEIR_TOLD_TREE } weir_told_algorithm;

@@ -42,11 +42,8 @@ static void push(weir_recent *recent, double value) {
 static double median(const weir_recent *recent) {
   const unsigned n = recent->count < WEIR_RECENT ? recent->count : WEIR_RECENT;
   double sorted[WEIR_RECENT];
-  for (unsigned i = 0; i < n; i++) {
-    unsigned at = i;
-    for (; at > 0 && sorted[at - 1] > recent->value[i]; at--) sorted[at] = sorted[at - 1];
-    sorted[at] = recent->value[i];
-  }
+  memcpy(sorted, recent->value, n * sizeof *sorted);
+  weir_sort(sorted, n);
   return n == 0 ? 0.0 : 0.5 * (sorted[(n - 1) / 2] + sorted[n / 2]);
 }
 
@@ -55,11 +52,8 @@ static double median(const weir_recent *recent) {
 static double midmean(const weir_long_recent *recent) {
   const unsigned n = recent->count < WEIR_LONG_RECENT ? recent->count : WEIR_LONG_RECENT;
   double sorted[WEIR_LONG_RECENT], sum = 0.0;
-  for (unsigned i = 0; i < n; i++) {
-    unsigned at = i;
-    for (; at > 0 && sorted[at - 1] > recent->value[i]; at--) sorted[at] = sorted[at - 1];
-    sorted[at] = recent->value[i];
-  }
+  memcpy(sorted, recent->value, n * sizeof *sorted);
+  weir_sort(sorted, n);
   const unsigned left_out = n > 2 ? (n + 1) / 4 : 0;
   for (unsigned i = left_out; i < n - left_out; i++) sum += sorted[i];
   return n == 0 ? 0.0 : sum / (double)(n - 2 * left_out);

@@ -24,11 +24,6 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
   }
 }
 
-static double reach(const weir_encoded *head, const float *scale) {
-  (void)head;
-  return *scale >= 0.0F ? (double)*scale : (double)INFINITY;
-}
-
 static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
                          size_t count, float *to, bool add) {
   (void)head;
@@ -42,7 +37,7 @@ static void decode_piece(const weir_encoded *head, const float *scale, const uin
 static const weir_unit_format format = {.head = {.codec = WEIR_CODEC_EFSIGNSGD, .bits = 1},
                                         .scales = 1,
                                         .encode = encode_tensor,
-                                        .reach = reach,
+                                        .reach = weir_scale_reach,
                                         .decode = decode_piece};
 
 WEIR_FIXED_ENCODER(format)

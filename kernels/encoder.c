@@ -78,6 +78,11 @@ static size_t message_bytes(const weir_layout *layout, size_t unit, unsigned bit
   return total;
 }
 
+double weir_scale_reach(const weir_encoded *head, const float *scale) {
+  (void)head;
+  return *scale >= 0.0F ? (double)*scale : (double)INFINITY;
+}
+
 size_t weir_units_bound(const weir_unit_format *format, const weir_layout *layout) {
   return message_bytes(layout, format->head.unit, format->head.bits, format->scales);
 }

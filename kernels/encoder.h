@@ -54,6 +54,9 @@ typedef struct weir_unit_format {
                  float *to, bool add);
 } weir_unit_format;
 
+/* The reach of a unit whose one scale is its largest magnitude. */
+double weir_scale_reach(const weir_encoded *head, const float *scale);
+
 /* Bytes of a unit's codes. */
 static inline size_t weir_codes_bytes(size_t count, unsigned bits) {
   return (count / 8 + (count % 8 != 0)) * bits;

@@ -83,7 +83,7 @@ double weir_kernel_seconds(const weir_kernel_curve *curve, size_t n) {
 
 /* --- sizes that are run ---------------------------------------------------------------------- */
 
-static void append(weir_kernel_curve *curve, size_t n, double seconds) {
+void weir_kernel_append(weir_kernel_curve *curve, size_t n, double seconds) {
   curve->n[curve->knots] = n;
   curve->seconds[curve->knots++] = seconds;
 }
@@ -164,8 +164,8 @@ static weir_status fit_sizes(course *c, const knot *sizes, size_t count, weir_ke
   for (size_t i = 0; status == WEIR_OK && i < used; i++) {
     const struct size *size = &c->size[i];
     if (size->compress.count > 0) {
-      append(&cost->compress, sizes[i].n, weir_kernel_middle(&size->compress));
-      append(&cost->decode, sizes[i].n, weir_kernel_middle(&size->decode));
+      weir_kernel_append(&cost->compress, sizes[i].n, weir_kernel_middle(&size->compress));
+      weir_kernel_append(&cost->decode, sizes[i].n, weir_kernel_middle(&size->decode));
     }
   }
   return status;

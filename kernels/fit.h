@@ -43,6 +43,8 @@ typedef struct weir_kernel_cost {
  * rises (else through the last and the origin): one of two that are close turns with their noise.
  */
 weir_kernel_line weir_kernel_line_at(const weir_kernel_curve *curve, size_t n);
+/* One more knot, beyond the others. */
+void weir_kernel_append(weir_kernel_curve *curve, size_t n, double seconds);
 /* Seconds, never negative. */
 double weir_kernel_seconds(const weir_kernel_curve *curve, size_t n);
 

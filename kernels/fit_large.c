@@ -221,11 +221,6 @@ static weir_status further_draw(weir_kernel_probe *p, const weir_plan *plan, siz
   return status;
 }
 
-static void append(weir_kernel_curve *curve, size_t n, double seconds) {
-  curve->n[curve->knots] = n;
-  curve->seconds[curve->knots++] = seconds;
-}
-
 /* Knots behind `from`, the last beyond `to` or where nothing changes any more. */
 static size_t find_knots(size_t from, size_t to, double cache, size_t *n) {
   size_t knots = 0;
@@ -257,8 +252,8 @@ static weir_status extend(weir_kernel_probe *p, const weir_plan *plan, const win
     const double seconds[2] = {
         between(curves[0], last[0], w->seconds[0], share, (double)n[i]) + further,
         between(curves[1], last[1], w->seconds[1], share, (double)n[i])};
-    append(curves[0], n[i], seconds[0]);
-    append(curves[1], n[i], seconds[1]);
+    weir_kernel_append(curves[0], n[i], seconds[0]);
+    weir_kernel_append(curves[1], n[i], seconds[1]);
   }
   return status;
 }

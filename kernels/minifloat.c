@@ -37,11 +37,6 @@ static void encode_bucket(const weir_unit_format *format, const float *x, size_t
   }
 }
 
-static double reach(const weir_encoded *head, const float *scale) {
-  (void)head;
-  return *scale >= 0.0F ? (double)*scale : (double)INFINITY;
-}
-
 static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
                          size_t count, float *to, bool add) {
   if (add)
@@ -53,7 +48,7 @@ static void decode_piece(const weir_encoded *head, const float *scale, const uin
 static const weir_unit_format any = {.head = {.unit = BUCKET, .codec = WEIR_CODEC_MINIFLOAT},
                                      .scales = 1,
                                      .encode = encode_bucket,
-                                     .reach = reach,
+                                     .reach = weir_scale_reach,
                                      .decode = decode_piece};
 
 WEIR_WIDTHS_ENCODER(any)

@@ -55,11 +55,6 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
                                              : weir_grid_limit(fired > 0 ? sum / (double)fired : 0);
 }
 
-static double reach(const weir_encoded *head, const float *scale) {
-  (void)head;
-  return *scale >= 0.0F ? (double)*scale : (double)INFINITY;
-}
-
 static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
                          size_t count, float *to, bool add) {
   (void)head;
@@ -75,7 +70,7 @@ static const weir_unit_format format = {.head = {.codec = WEIR_CODEC_TERNGRAD, .
                                         .modes = MODE_UNCLIPPED | MODE_UNBIASED,
                                         .scales = 1,
                                         .encode = encode_tensor,
-                                        .reach = reach,
+                                        .reach = weir_scale_reach,
                                         .decode = decode_piece};
 
 weir_status weir_terngrad_encode_with(const float *e, const weir_layout *layout,

@@ -27,7 +27,7 @@ bool weir_bits_filtered(const char *name, const char *patterns) {
 }
 
 typedef struct reader {
-  weir_csv csv;
+  const weir_csv *csv; /* the line that is read */
   weir_bits_stats *stats;
   const char *patterns;
   size_t layer_room, option_room;
@@ -46,13 +46,13 @@ static weir_status grow(void **array, size_t *room, size_t used, size_t size) {
 /* The layer of this row: the last one, or a new one. */
 static weir_status layer_of_row(reader *r, double numel, double norm) {
   weir_bits_stats *s = r->stats;
-  const char *name = r->csv.field[0];
+  const char *name = r->csv->field[0];
   weir_bits_layer *last = s->layer_count ? &s->layers[s->layer_count - 1] : NULL;
-  if (!*name) return weir_csv_fail(&r->csv, "no name: expected the layer's name");
+  if (!*name) return weir_csv_fail(r->csv, "no name: expected the layer's name");
   if (last && !strcmp(last->name, name))
     return last->numel == numel && last->norm == norm
                ? WEIR_OK
-               : weir_csv_fail(&r->csv, "layer '%.60s': expected numel and norm of line %zu", name,
+               : weir_csv_fail(r->csv, "layer '%.60s': expected numel and norm of line %zu", name,
                                last->line);
   void *array = s->layers;
   const weir_status status = grow(&array, &r->layer_room, s->layer_count, sizeof *s->layers);
@@ -64,7 +64,7 @@ static weir_status layer_of_row(reader *r, double numel, double norm) {
                                                   .numel = numel,
                                                   .norm = norm,
                                                   .first = s->option_count,
-                                                  .line = r->csv.line,
+                                                  .line = r->csv->line,
                                                   .full = weir_bits_filtered(name, r->patterns)};
   return WEIR_OK;
 }
@@ -79,10 +79,10 @@ static weir_status add_option(reader *r, weir_bits_option option) {
   }
   for (size_t i = layer->first; i < s->option_count; i++)
     if (s->options[i].bits == option.bits && s->options[i].bucket == option.bucket)
-      return weir_csv_fail(&r->csv, "%u bits and bucket %u again: expected each once a layer",
+      return weir_csv_fail(r->csv, "%u bits and bucket %u again: expected each once a layer",
                            option.bits, option.bucket);
   if (layer->count == WEIR_BITS_OPTIONS)
-    return weir_csv_fail(&r->csv, "expected at most %d options a layer", WEIR_BITS_OPTIONS);
+    return weir_csv_fail(r->csv, "expected at most %d options a layer", WEIR_BITS_OPTIONS);
   void *array = s->options;
   const weir_status status = grow(&array, &r->option_room, s->option_count, sizeof *s->options);
   s->options = array;
@@ -92,14 +92,16 @@ static weir_status add_option(reader *r, weir_bits_option option) {
   return WEIR_OK;
 }
 
-static weir_status read_row(reader *r) {
+static weir_status read_row(void *user, const weir_csv *csv) {
+  reader *r = user;
+  r->csv = csv;
   double numel = 0.0, norm = 0.0, bits = 0.0, bucket = 0.0, bytes = 0.0, error = 0.0;
-  weir_status status = weir_csv_whole(&r->csv, 1, 1.0, most_elements, &numel);
-  if (status == WEIR_OK) status = weir_csv_number(&r->csv, 2, 0.0, 1e30, &norm);
-  if (status == WEIR_OK) status = weir_csv_whole(&r->csv, 3, 1.0, 32.0, &bits);
-  if (status == WEIR_OK) status = weir_csv_whole(&r->csv, 4, 0.0, 4294967295.0, &bucket);
-  if (status == WEIR_OK) status = weir_csv_whole(&r->csv, 5, 1.0, 4.0 * most_elements, &bytes);
-  if (status == WEIR_OK) status = weir_csv_number(&r->csv, 6, 0.0, 1e30, &error);
+  weir_status status = weir_csv_whole(csv, 1, 1.0, most_elements, &numel);
+  if (status == WEIR_OK) status = weir_csv_number(csv, 2, 0.0, 1e30, &norm);
+  if (status == WEIR_OK) status = weir_csv_whole(csv, 3, 1.0, 32.0, &bits);
+  if (status == WEIR_OK) status = weir_csv_whole(csv, 4, 0.0, 4294967295.0, &bucket);
+  if (status == WEIR_OK) status = weir_csv_whole(csv, 5, 1.0, 4.0 * most_elements, &bytes);
+  if (status == WEIR_OK) status = weir_csv_number(csv, 6, 0.0, 1e30, &error);
   if (status == WEIR_OK) status = layer_of_row(r, numel, norm);
   if (status != WEIR_OK) return status;
   return add_option(r, (weir_bits_option){(unsigned)bits, (uint32_t)bucket, bytes, error * error});
@@ -147,16 +149,10 @@ weir_status weir_bits_load(weir_bits_stats *stats, const char *path, const char 
                            uint32_t reference_bucket) {
   *stats = (weir_bits_stats){.bucket = reference_bucket};
   reader r = {.stats = stats, .patterns = patterns};
-  weir_status status = weir_csv_open(&r.csv, path, "layer,numel,norm,bits,bucket,bytes,error");
-  if (status != WEIR_OK) return status;
-  for (bool more = true; status == WEIR_OK;) {
-    status = weir_csv_next(&r.csv, &more);
-    if (status != WEIR_OK || !more) break;
-    status = read_row(&r);
-  }
+  weir_status status =
+      weir_csv_read(path, "layer,numel,norm,bits,bucket,bytes,error", read_row, &r);
   if (status == WEIR_OK) status = refuse_scattered(stats, path);
   if (status == WEIR_OK) status = need_reference(stats, path);
-  weir_csv_close(&r.csv);
   if (status != WEIR_OK) weir_bits_free(stats);
   return status;
 }

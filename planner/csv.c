@@ -112,6 +112,19 @@ weir_status weir_csv_whole(const weir_csv *csv, size_t column, double low, doubl
                        csv->header, csv->field[column]);
 }
 
+weir_status weir_csv_read(const char *path, const char *header,
+                          weir_status (*take)(void *user, const weir_csv *csv), void *user) {
+  weir_csv csv;
+  weir_status status = weir_csv_open(&csv, path, header);
+  for (bool more = true; status == WEIR_OK;) {
+    status = weir_csv_next(&csv, &more);
+    if (status != WEIR_OK || !more) break;
+    status = take(user, &csv);
+  }
+  weir_csv_close(&csv);
+  return status;
+}
+
 void weir_csv_close(weir_csv *csv) {
   if (csv->file) (void)fclose(csv->file);
   free(csv->text);

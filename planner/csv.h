@@ -31,6 +31,9 @@ weir_status weir_csv_open(weir_csv *csv, const char *path, const char *header);
 /* The next row with exactly the header's columns; *more is false at the end of the file.  A file
  * without any row is an error here.  Empty lines are errors too. */
 weir_status weir_csv_next(weir_csv *csv, bool *more);
+/* Takes every row of a file, from its opening to its end or what is wrong; `user` is take()'s. */
+weir_status weir_csv_read(const char *path, const char *header,
+                          weir_status (*take)(void *user, const weir_csv *csv), void *user);
 /* Column as a finite number in [low, high]. */
 weir_status weir_csv_number(const weir_csv *csv, size_t column, double low, double high,
                             double *value);

@@ -7,15 +7,22 @@
 
 static const double most_bytes = 1e15, most_ms = 1e12;
 
-static weir_status append(weir_curve *curve, size_t *room, const weir_csv *csv) {
-  if (curve->count == *room) {
-    const size_t more = *room ? 2 * *room : 32;
+typedef struct reader {
+  weir_curve *curve;
+  size_t room;
+} reader;
+
+static weir_status append(void *user, const weir_csv *csv) {
+  reader *r = user;
+  weir_curve *curve = r->curve;
+  if (curve->count == r->room) {
+    const size_t more = r->room ? 2 * r->room : 32;
     double *bytes = realloc(curve->bytes, more * sizeof *bytes);
     if (bytes) curve->bytes = bytes;
     double *seconds = realloc(curve->seconds, more * sizeof *seconds);
     if (seconds) curve->seconds = seconds;
     if (!bytes || !seconds) return weir_fail(WEIR_E_NOMEM, "no memory for %zu points", more);
-    *room = more;
+    r->room = more;
   }
   double bytes = 0.0, ms = 0.0;
   weir_status status = weir_csv_number(csv, 0, 0.0, most_bytes, &bytes);
@@ -36,16 +43,8 @@ static weir_status append(weir_curve *curve, size_t *room, const weir_csv *csv) 
 
 weir_status weir_curve_load(weir_curve *curve, const char *path) {
   *curve = (weir_curve){0};
-  weir_csv csv;
-  weir_status status = weir_csv_open(&csv, path, "bytes,ms");
-  if (status != WEIR_OK) return status;
-  size_t room = 0;
-  for (bool more = true; status == WEIR_OK;) {
-    status = weir_csv_next(&csv, &more);
-    if (status != WEIR_OK || !more) break;
-    status = append(curve, &room, &csv);
-  }
-  weir_csv_close(&csv);
+  reader r = {.curve = curve};
+  const weir_status status = weir_csv_read(path, "bytes,ms", append, &r);
   if (status != WEIR_OK) weir_curve_free(curve);
   return status;
 }

@@ -8,13 +8,20 @@
 static const double most_elements = 1099511627776.0; /* 2^40 */
 static const double most_gap_us = 1e9;
 
-static weir_status append(weir_profile *profile, size_t *room, const weir_csv *csv) {
-  if (profile->count == *room) {
-    const size_t more = *room ? 2 * *room : 64;
+typedef struct reader {
+  weir_profile *profile;
+  size_t room;
+} reader;
+
+static weir_status append(void *user, const weir_csv *csv) {
+  reader *r = user;
+  weir_profile *profile = r->profile;
+  if (profile->count == r->room) {
+    const size_t more = r->room ? 2 * r->room : 64;
     weir_profile_tensor *grown = realloc(profile->tensors, more * sizeof *grown);
     if (!grown) return weir_fail(WEIR_E_NOMEM, "no memory for %zu tensors", more);
     profile->tensors = grown;
-    *room = more;
+    r->room = more;
   }
   weir_profile_tensor *tensor = &profile->tensors[profile->count];
   double gap_us = 0.0;
@@ -58,17 +65,9 @@ static weir_status refuse_duplicates(const weir_profile *profile, const char *pa
 
 weir_status weir_profile_load(weir_profile *profile, const char *path) {
   *profile = (weir_profile){0};
-  weir_csv csv;
-  weir_status status = weir_csv_open(&csv, path, "tensor,numel,gap_us");
-  if (status != WEIR_OK) return status;
-  size_t room = 0;
-  for (bool more = true; status == WEIR_OK;) {
-    status = weir_csv_next(&csv, &more);
-    if (status != WEIR_OK || !more) break;
-    status = append(profile, &room, &csv);
-  }
+  reader r = {.profile = profile};
+  weir_status status = weir_csv_read(path, "tensor,numel,gap_us", append, &r);
   if (status == WEIR_OK) status = refuse_duplicates(profile, path);
-  weir_csv_close(&csv);
   if (status != WEIR_OK) weir_profile_free(profile);
   return status;
 }

@@ -6,12 +6,6 @@
 #include "collectives/comm.h"
 #include "collectives/told.h"
 
-static size_t bytes_of(const weir_places *p, int rank) {
-  size_t bytes = 0;
-  for (size_t i = p->first[rank]; i < p->first[rank + 1]; i++) bytes += p->span[i].bytes;
-  return bytes;
-}
-
 static void make_all(const weir_places *p, int rank) {
   for (size_t i = p->first[rank]; p->make != NULL && i < p->first[rank + 1]; i++)
     if (p->span[i].bytes > 0) p->make(p->user, i, 0, p->span[i].bytes);
@@ -105,19 +99,21 @@ static weir_status packed(weir_comm *comm, const weir_places *p, uint32_t row,
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
   void *lengths = NULL, *blocks = NULL;
   size_t stride = 1;
-  for (int r = 0; r < size; r++) stride = bytes_of(p, r) > stride ? bytes_of(p, r) : stride;
+  for (int r = 0; r < size; r++)
+    stride = weir_places_bytes(p, r) > stride ? weir_places_bytes(p, r) : stride;
   weir_status status = weir_comm_scratch(comm, WEIR_SCRATCH_A, (size_t)size * stride, &blocks);
   lengths = calloc((size_t)size, sizeof(size_t));
   if (status == WEIR_OK && lengths == NULL)
     status = weir_fail(WEIR_E_NOMEM, "no memory for %d lengths", size);
   size_t *const bytes = lengths;
   if (status == WEIR_OK) {
-    bytes[rank] = bytes_of(p, rank);
+    bytes[rank] = weir_places_bytes(p, rank);
     copy(p, rank, (unsigned char *)blocks + (size_t)rank * stride, true);
     status = weir_allgathers[row].run(comm, blocks, stride, bytes, headers);
   }
   for (int r = 0; status == WEIR_OK && r < size; r++) {
-    if (bytes[r] != bytes_of(p, r)) status = refuse(comm, r, bytes[r], bytes_of(p, r));
+    if (bytes[r] != weir_places_bytes(p, r))
+      status = refuse(comm, r, bytes[r], weir_places_bytes(p, r));
     if (status == WEIR_OK && r != rank)
       copy(p, r, (unsigned char *)blocks + (size_t)r * stride, false);
   }

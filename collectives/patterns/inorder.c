@@ -1,23 +1,15 @@
 /* Double binary trees: in-order trees and their mirror images. */
 #include "collectives/patterns/patterns.h"
 
-/* Trailing zero bits of a place > 0; the root stands above all others. */
-static int level_of(int v, int size) {
-  if (v == 0) return weir_log2_ceil(size);
-  int level = 0;
-  while (((v >> level) & 1) == 0) level++;
-  return level;
-}
-
 int weir_inorder_parent(int v, int size) {
   if (v == 0) return -1;
-  const int step = 1 << level_of(v, size);
+  const int step = 1 << weir_binomial_level(v, size);
   /* The left child of a place that is there; else the right child of the nearest one before it. */
   return (v & (2 * step)) == 0 && v + step < size ? v + step : v - step;
 }
 
 int weir_inorder_child(int v, int size, int side) {
-  const int level = level_of(v, size);
+  const int level = weir_binomial_level(v, size);
   if (side == 0) return v == 0 || level == 0 ? -1 : v - (1 << (level - 1));
   for (int j = level - 1; j >= 0; j--)
     if (v + (1 << j) < size) return v + (1 << j);
@@ -41,7 +33,7 @@ int weir_inorder_depth(int v, int size) {
 }
 
 void weir_inorder_subtree(int v, int size, int *first, int *count) {
-  const int reach = (1 << level_of(v, size)) - 1;
+  const int reach = (1 << weir_binomial_level(v, size)) - 1;
   const int last = v + reach < size ? v + reach : size - 1;
   *first = v == 0 ? 0 : v - reach;
   *count = last - *first + 1;

@@ -378,12 +378,6 @@ weir_status shm_sum(weir_transport *t, const weir_tag *tag, float *x, size_t n, 
   return status;
 }
 
-static size_t bytes_of(const weir_places *p, int rank) {
-  size_t bytes = 0;
-  for (size_t i = p->first[rank]; i < p->first[rank + 1]; i++) bytes += p->span[i].bytes;
-  return bytes;
-}
-
 weir_status shm_gather(weir_transport *t, const weir_tag *tag, const weir_places *places,
                        void *blocks, size_t block_bytes, double deadline_s) {
   shm *self = (shm *)t;
@@ -396,13 +390,14 @@ weir_status shm_gather(weir_transport *t, const weir_tag *tag, const weir_places
            .first = self->chunks,
            .count = 1};
   for (int r = 0; r < t->size; r++) {
-    const size_t bytes = bytes_of(places, r), chunk = self->slot_bytes;
+    const size_t bytes = weir_places_bytes(places, r), chunk = self->slot_bytes;
     const uint64_t chunks = bytes / chunk + (bytes % chunk > 0);
     s.n += bytes;
     if (chunks > s.count) s.count = chunks;
   }
   const weir_status status = run(&s);
   if (status == WEIR_OK)
-    t->bytes_sent += offsetof(shm_record, header) + block_bytes + bytes_of(places, t->rank);
+    t->bytes_sent +=
+        offsetof(shm_record, header) + block_bytes + weir_places_bytes(places, t->rank);
   return status;
 }
