@@ -3,7 +3,7 @@
 #include <weir/inside.h>
 
 #include "../multi/script.h"
-#include "crowd.h"
+#include "steps.h"
 
 /* By what this rank's all-reduces ran, from one on. */
 static weir_status check_ran(const rank *r, size_t from, const int *due, size_t count) {
@@ -42,40 +42,6 @@ enum { STEPS = sizeof course / sizeof *course };
 
 /* A matrix and a vector. */
 static const size_t offset[] = {0, 30000, N}, rows[] = {150, 0};
-static float got[MOST][N], left[MOST][N], kept[MOST][N];
-
-/* Ranks * update + residuals after = gradients + residuals before, and the same bits on all. */
-static weir_status check_update(const rank *r, int step) {
-  if (memcmp(got[r->rank], got[0], sizeof *got) != 0)
-    return weir_fail(WEIR_E_INTERNAL, "step %d: other bits than rank 0", step);
-  for (size_t i = 0; i < N; i++) {
-    double in = 0, out = r->size * (double)got[0][i], size = 20 * r->size;
-    for (int q = 0; q < r->size; q++) {
-      in += (double)kept[q][i] + (double)input_at(q, i + (size_t)step);
-      out += (double)left[q][i];
-      size += fabs((double)kept[q][i]) + fabs((double)left[q][i]);
-    }
-    if (!(fabs(in - out) <= 1e-6 * size))
-      return weir_fail(WEIR_E_INTERNAL, "step %d, element %zu: %g came in, %g went out", step, i,
-                       in, out);
-  }
-  return WEIR_OK;
-}
-
-static weir_status take_step(rank *r, weir_engine *engine, int step) {
-  float *x = got[r->rank];
-  for (size_t i = 0; i < N; i++) x[i] = input_at(r->rank, i + (size_t)step);
-  weir_status status = weir_engine_step_begin(engine, NULL);
-  if (status == WEIR_OK) memcpy(kept[r->rank], weir_engine_residual(engine), sizeof *kept);
-  for (size_t t = 0; t < 2 && status == WEIR_OK; t++)
-    status = weir_engine_submit(engine, t, x + offset[t]);
-  if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
-  if (status == WEIR_OK) memcpy(left[r->rank], weir_engine_residual(engine), sizeof *left);
-  pthread_barrier_wait(&r->crowd->barrier);
-  if (status == WEIR_OK) status = check_update(r, step);
-  pthread_barrier_wait(&r->crowd->barrier);
-  return status;
-}
 
 /* Rank 0 directs the next plan, as a policy does, and all ranks follow when the next step
  * begins. */
@@ -99,7 +65,7 @@ static weir_status course_body(rank *r) {
   for (; s.at < STEPS && status == WEIR_OK; s.at++) {
     const int due[] = {course[s.at].algorithm, course[s.at].algorithm};
     const size_t before = *r->mock.sums;
-    status = take_step(r, engine, s.at);
+    status = one_step(r, engine, 2, offset, s.at, course[s.at].plan);
     if (status == WEIR_OK) status = check_ran(r, before, due, (size_t)course[s.at].sums);
   }
   weir_engine_free(engine);

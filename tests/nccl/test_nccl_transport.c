@@ -1,6 +1,6 @@
 /* The NCCL transport: announcements, long and short messages, memory of the host and the device,
  * all collectives, the engine's steps. */
-#include "crowd.h"
+#include "steps.h"
 
 /* --- messages --------------------------------------------------------------------------------- */
 
@@ -108,43 +108,8 @@ Test(nccl, every_all_reduce) {
   for (int size = 2; size <= MOST; size++) run_well(size, sums_body);
 }
 
-/* The engine's step: the same bits on all ranks, nothing lost, and no memory after the
- * first step. */
-static float update[MOST][N], before[MOST][N], after[MOST][N];
+/* No memory after the first step. */
 static size_t warm;
-
-/* Ranks * update + residuals after = sum of gradients and residuals before, up to
- * fp32's rounding. */
-static weir_status check_step(const rank *r, int step, const char *plan) {
-  if (memcmp(update[r->rank], update[0], sizeof update[0]) != 0)
-    return weir_fail(WEIR_E_INTERNAL, "%s: other bits than rank 0", plan);
-  for (size_t i = 0; i < N; i++) {
-    double in = 0, out = r->size * (double)update[0][i], size = 20 * r->size;
-    for (int q = 0; q < r->size; q++) {
-      in += (double)before[q][i] + (double)input_at(q, i + (size_t)step);
-      out += (double)after[q][i];
-      size += fabs((double)before[q][i]) + fabs((double)after[q][i]);
-    }
-    if (!(fabs(in - out) <= 1e-6 * size))
-      return weir_fail(WEIR_E_INTERNAL, "%s, element %zu: %g came in, %g went out", plan, i, in,
-                       out);
-  }
-  return WEIR_OK;
-}
-
-static weir_status one_step(rank *r, weir_engine *engine, int step, const char *plan) {
-  float *mine = update[r->rank];
-  for (size_t i = 0; i < N; i++) mine[i] = input_at(r->rank, i + (size_t)step);
-  weir_status status = weir_engine_step_begin(engine, NULL);
-  if (status == WEIR_OK) memcpy(before[r->rank], weir_engine_residual(engine), sizeof before[0]);
-  if (status == WEIR_OK) status = weir_engine_submit(engine, 0, mine);
-  if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
-  if (status == WEIR_OK) memcpy(after[r->rank], weir_engine_residual(engine), sizeof after[0]);
-  pthread_barrier_wait(&r->crowd->barrier);
-  if (status == WEIR_OK) status = check_step(r, step, plan);
-  pthread_barrier_wait(&r->crowd->barrier);
-  return status;
-}
 
 static weir_status engine_body(rank *r) {
   static const char *const plans[] = {
@@ -159,7 +124,7 @@ static weir_status engine_body(rank *r) {
     status = weir_plan_parse(plans[p], &config.first_plan);
     if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
     for (int s = 0; s < 4 && status == WEIR_OK; s++) {
-      status = one_step(r, engine, s, plans[p]);
+      status = one_step(r, engine, 1, offset, s, plans[p]);
       if (r->rank == 0 && s == 1) warm = mock.allocations();
       pthread_barrier_wait(&r->crowd->barrier);
       if (status == WEIR_OK && s == 3 && mock.allocations() != warm)
