@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "cli.h"
 #include "collectives/transports/tcp.h"
-#include "json.h"
+#include "lab/doc.h"
 
 #define RANKS_MOST 16
 #define EPOCHS 3
@@ -229,12 +229,12 @@ static void print_json(const shape *s, const board *b) {
   static const char *const keys[TIMES] = {"source_s", "source_ahead_s", "first_s", "second_s",
                                           "third_s"};
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  cli_json_whole(builder, "ranks", s->ranks);
-  cli_json_whole(builder, "samples", s->samples);
-  cli_json_whole(builder, "sample_kb", s->kilobytes);
-  for (int i = 0; i < TIMES; i++) cli_json_number(builder, keys[i], epoch_s(s, b, i));
-  cli_json_print(builder);
+  weir_doc_object(builder, NULL);
+  weir_doc_whole(builder, "ranks", s->ranks);
+  weir_doc_whole(builder, "samples", s->samples);
+  weir_doc_whole(builder, "sample_kb", s->kilobytes);
+  for (int i = 0; i < TIMES; i++) weir_doc_number(builder, keys[i], epoch_s(s, b, i));
+  weir_doc_print(builder);
 }
 
 /* What was expected instead of the first number that is out of its range; NULL: none is. */

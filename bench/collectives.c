@@ -9,7 +9,7 @@
 
 #include "cli.h"
 #include "collectives/compressed.h"
-#include "json.h"
+#include "lab/doc.h"
 #include "lab/topology.h"
 
 #define LINKS_WINDOW 4e6 /* bytes that a connection may have under way */
@@ -90,23 +90,23 @@ static gboolean best_of(const bench_plan *p, const contender *c, gsize size, row
   return found;
 }
 
-static void add_json(JsonBuilder *builder, const row *r) {
-  json_builder_begin_object(builder);
-  cli_json_text(builder, "transport", r->transport);
-  cli_json_text(builder, "algorithm", r->algorithm);
-  cli_json_whole(builder, "size", (gint64)r->bytes);
-  cli_json_number(builder, "time_us", r->seconds * 1e6);
-  cli_json_number(builder, "least_us", r->least * 1e6);
-  cli_json_number(builder, "predicted_us", r->predicted * 1e6);
-  cli_json_number(builder, "algbw_gbs", r->algbw);
-  cli_json_number(builder, "busbw_gbs", r->busbw);
+static void add_json(weir_doc *builder, const row *r) {
+  weir_doc_object(builder, NULL);
+  weir_doc_text(builder, "transport", r->transport);
+  weir_doc_text(builder, "algorithm", r->algorithm);
+  weir_doc_whole(builder, "size", (gint64)r->bytes);
+  weir_doc_number(builder, "time_us", r->seconds * 1e6);
+  weir_doc_number(builder, "least_us", r->least * 1e6);
+  weir_doc_number(builder, "predicted_us", r->predicted * 1e6);
+  weir_doc_number(builder, "algbw_gbs", r->algbw);
+  weir_doc_number(builder, "busbw_gbs", r->busbw);
   if (r->wire > 0)
-    cli_json_whole(builder, "wire_bytes", (gint64)r->wire);
+    weir_doc_whole(builder, "wire_bytes", (gint64)r->wire);
   else
-    cli_json_number(builder, "wire_bytes", NAN); /* unknown */
-  if (isfinite(r->error)) cli_json_number(builder, "error", r->error);
-  cli_json_whole(builder, "wrong", (gint64)r->wrong);
-  json_builder_end_object(builder);
+    weir_doc_number(builder, "wire_bytes", NAN); /* unknown */
+  if (isfinite(r->error)) weir_doc_number(builder, "error", r->error);
+  weir_doc_whole(builder, "wrong", (gint64)r->wrong);
+  weir_doc_end(builder);
 }
 
 static void print_row(const row *r) {
@@ -123,7 +123,7 @@ static void print_row(const row *r) {
 
 /* All rows; the number of wrong elements in Weir's own. */
 static guint64 report_rows(const bench_plan *p, const contender *all, int count,
-                           JsonBuilder *builder) {
+                           weir_doc *builder) {
   guint64 wrong = 0;
   for (int i = 0; i < count; i++)
     for (guint32 a = 0; a < ROWS_MAX; a++)
@@ -156,42 +156,42 @@ static void print_best(const bench_plan *p, const contender *all, int count) {
   printf("\n");
 }
 
-static void json_best(const bench_plan *p, const contender *all, int count, JsonBuilder *builder) {
-  cli_json_list(builder, "best");
+static void json_best(const bench_plan *p, const contender *all, int count, weir_doc *builder) {
+  weir_doc_list(builder, "best");
   for (gsize s = 0; s < p->sizes; s++)
     for (int i = 0; i < count; i++) {
       row best;
       if (best_of(p, &all[i], s, &best)) add_json(builder, &best);
     }
-  json_builder_end_array(builder);
-  cli_json_list(builder, "absent");
+  weir_doc_end_list(builder);
+  weir_doc_list(builder, "absent");
   for (int i = 0; i < count; i++) {
     if (!*all[i].absent) continue;
-    json_builder_begin_object(builder);
-    cli_json_text(builder, "peer", all[i].name);
-    cli_json_text(builder, "why", all[i].absent);
-    json_builder_end_object(builder);
+    weir_doc_object(builder, NULL);
+    weir_doc_text(builder, "peer", all[i].name);
+    weir_doc_text(builder, "why", all[i].absent);
+    weir_doc_end(builder);
   }
-  json_builder_end_array(builder);
+  weir_doc_end_list(builder);
 }
 
 static guint64 report_json(const bench_plan *p, const contender *all, int count) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  cli_json_whole(builder, "ranks", p->ranks);
-  cli_json_whole(builder, "per_machine", p->per_machine);
-  if (p->links) cli_json_number(builder, "mbit_s", p->mbit_s);
-  if (p->links) cli_json_number(builder, "latency_ms", p->latency_ms);
-  cli_json_text(builder, "collective", bench_kind_names[p->kind]);
+  weir_doc_object(builder, NULL);
+  weir_doc_whole(builder, "ranks", p->ranks);
+  weir_doc_whole(builder, "per_machine", p->per_machine);
+  if (p->links) weir_doc_number(builder, "mbit_s", p->mbit_s);
+  if (p->links) weir_doc_number(builder, "latency_ms", p->latency_ms);
+  weir_doc_text(builder, "collective", bench_kind_names[p->kind]);
   if (p->kind == BENCH_COMPRESSED)
-    cli_json_whole(builder, "bits", p->bits);
+    weir_doc_whole(builder, "bits", p->bits);
   else
-    cli_json_text(builder, "format", p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
-  cli_json_list(builder, "rows");
+    weir_doc_text(builder, "format", p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
+  weir_doc_list(builder, "rows");
   const guint64 wrong = report_rows(p, all, count, builder);
-  json_builder_end_array(builder);
+  weir_doc_end_list(builder);
   json_best(p, all, count, builder);
-  cli_json_print(builder);
+  weir_doc_print(builder);
   return wrong;
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "grid.h"
-#include "json.h"
+#include "lab/doc.h"
 
 /* Members that are numbers, by name and place. */
 typedef struct field {
@@ -25,41 +25,41 @@ static const field shape_fields[] = {{"set_bytes_s", offsetof(grid_plan, shape.r
                                      {"sum_s", offsetof(grid_plan, link.sum_s)},
                                      {"sums_s", offsetof(grid_plan, link.sums_s)}};
 
-static void add_op(JsonBuilder *b, const grid_plan *p, const grid_op *op) {
+static void add_op(weir_doc *b, const grid_plan *p, const grid_op *op) {
   const grid_part *last = &op->part[op->parts - 1];
-  json_builder_begin_object(b);
-  cli_json_text(b, "collective", op->name);
-  cli_json_text(b, "algorithm", weir_row_name(last->kind, last->row));
-  cli_json_number(b, "gradient", (double)op->gradient);
-  cli_json_number(b, "cr", op->cr);
-  cli_json_number(b, "predicted_ms", weir_grid_predict(p->workers, &p->link, op) * 1e3);
-  cli_json_number(b, "measured_ms", op->measured_s * 1e3);
-  cli_json_number(b, "least_ms", op->least_s * 1e3);
-  cli_json_list(b, "parts"); /* kind, row, bytes; kind, row, bytes */
+  weir_doc_object(b, NULL);
+  weir_doc_text(b, "collective", op->name);
+  weir_doc_text(b, "algorithm", weir_row_name(last->kind, last->row));
+  weir_doc_number(b, "gradient", (double)op->gradient);
+  weir_doc_number(b, "cr", op->cr);
+  weir_doc_number(b, "predicted_ms", weir_grid_predict(p->workers, &p->link, op) * 1e3);
+  weir_doc_number(b, "measured_ms", op->measured_s * 1e3);
+  weir_doc_number(b, "least_ms", op->least_s * 1e3);
+  weir_doc_list(b, "parts"); /* kind, row, bytes; kind, row, bytes */
   for (int i = 0; i < op->parts; i++) {
-    json_builder_add_int_value(b, op->part[i].kind);
-    json_builder_add_int_value(b, op->part[i].row);
-    json_builder_add_int_value(b, (gint64)op->part[i].bytes);
+    weir_doc_whole(b, NULL, op->part[i].kind);
+    weir_doc_whole(b, NULL, op->part[i].row);
+    weir_doc_whole(b, NULL, (gint64)op->part[i].bytes);
   }
-  json_builder_end_array(b);
-  json_builder_end_object(b);
+  weir_doc_end_list(b);
+  weir_doc_end(b);
 }
 
 void weir_grid_print(const grid_plan *p) {
   g_autoptr(JsonBuilder) b = json_builder_new();
-  json_builder_begin_object(b);
-  cli_json_number(b, "workers", p->workers);
-  cli_json_text(b, "clock", weir_uml_clock_name(p->clock));
+  weir_doc_object(b, NULL);
+  weir_doc_number(b, "workers", p->workers);
+  weir_doc_text(b, "clock", weir_uml_clock_name(p->clock));
   for (gsize i = 0; i < G_N_ELEMENTS(shape_fields); i++) {
     double value;
     memcpy(&value, (const char *)p + shape_fields[i].offset, sizeof value);
-    cli_json_number(b, shape_fields[i].name, value);
+    weir_doc_number(b, shape_fields[i].name, value);
   }
-  cli_json_list(b, "cells");
+  weir_doc_list(b, "cells");
   for (int i = 0; i < p->ops; i++)
     if (p->op[i].measured_s > 0) add_op(b, p, &p->op[i]);
-  json_builder_end_array(b);
-  cli_json_print(b);
+  weir_doc_end_list(b);
+  weir_doc_print(b);
   (void)fflush(stdout);
 }
 

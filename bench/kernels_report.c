@@ -3,31 +3,30 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "json.h"
 #include "kernels.h"
 #include "kernels/cpu/cpu.h"
+#include "lab/doc.h"
 
-static void put_peer(JsonBuilder *builder, const char *name, double ms, const char *absent) {
-  json_builder_set_member_name(builder, name);
-  json_builder_begin_object(builder);
+static void put_peer(weir_doc *builder, const char *name, double ms, const char *absent) {
+  weir_doc_object(builder, name);
   if (ms >= 0)
-    cli_json_number(builder, "ms", ms);
+    weir_doc_number(builder, "ms", ms);
   else
-    cli_json_text(builder, "absent", absent);
-  json_builder_end_object(builder);
+    weir_doc_text(builder, "absent", absent);
+  weir_doc_end(builder);
 }
 
-static void put_curve(JsonBuilder *builder, const char *name, const weir_kernel_curve *curve) {
-  cli_json_list(builder, name);
+static void put_curve(weir_doc *builder, const char *name, const weir_kernel_curve *curve) {
+  weir_doc_list(builder, name);
   for (gsize knot = 1; knot < curve->knots; knot++) {
     const weir_kernel_line line = weir_kernel_line_at(curve, curve->n[knot]);
-    json_builder_begin_object(builder);
-    cli_json_number(builder, "alpha_us", 1e6 * line.alpha);
-    cli_json_number(builder, "beta_ns", 1e9 * line.beta);
-    cli_json_number(builder, "up_to", (double)curve->n[knot]);
-    json_builder_end_object(builder);
+    weir_doc_object(builder, NULL);
+    weir_doc_number(builder, "alpha_us", 1e6 * line.alpha);
+    weir_doc_number(builder, "beta_ns", 1e9 * line.beta);
+    weir_doc_number(builder, "up_to", (double)curve->n[knot]);
+    weir_doc_end(builder);
   }
-  json_builder_end_array(builder);
+  weir_doc_end_list(builder);
 }
 
 /* A cell that differs from itself by more than the bound says nothing, however small its error. */
@@ -59,92 +58,92 @@ static tally tally_of(const kernel_fits *fits) {
   return t;
 }
 
-static void put_tally(JsonBuilder *builder, const kernel_fits *fits) {
+static void put_tally(weir_doc *builder, const kernel_fits *fits) {
   const tally t = tally_of(fits);
-  cli_json_number(builder, "fit_bound_pct", KERNEL_FIT_BOUND);
-  cli_json_number(builder, "fit_cells", t.cells);
-  cli_json_number(builder, "fit_cells_off", t.of[OFF]);
-  cli_json_number(builder, "fit_cells_that_cannot_tell", t.of[CANNOT_TELL]);
-  cli_json_number(builder, "fit_cells_that_cannot_tell_off", t.unclear_off);
-  cli_json_text(
+  weir_doc_number(builder, "fit_bound_pct", KERNEL_FIT_BOUND);
+  weir_doc_number(builder, "fit_cells", t.cells);
+  weir_doc_number(builder, "fit_cells_off", t.of[OFF]);
+  weir_doc_number(builder, "fit_cells_that_cannot_tell", t.of[CANNOT_TELL]);
+  weir_doc_number(builder, "fit_cells_that_cannot_tell_off", t.unclear_off);
+  weir_doc_text(
       builder, "fit_rule",
       "off: |error_pct| above fit_bound_pct; cannot tell: noise_pct above it, whatever the "
       "error; medians of all rounds, in each of which the size is measured before and after "
       "the fit");
 }
 
-static void put_cells(JsonBuilder *builder, const kernel_fit *fit) {
-  cli_json_list(builder, "errors");
+static void put_cells(weir_doc *builder, const kernel_fit *fit) {
+  weir_doc_list(builder, "errors");
   for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->cell[i].error); i++) {
-    json_builder_begin_object(builder);
-    cli_json_number(builder, "elements", (double)kernel_other_sizes[i]);
-    cli_json_number(builder, "error_pct", fit->cell[i].error);
-    cli_json_number(builder, "single_pct", fit->cell[i].single);
-    cli_json_number(builder, "noise_pct", fit->cell[i].noise);
-    cli_json_text(builder, "verdict", verdict_names[verdict_of(&fit->cell[i])]);
-    json_builder_end_object(builder);
+    weir_doc_object(builder, NULL);
+    weir_doc_number(builder, "elements", (double)kernel_other_sizes[i]);
+    weir_doc_number(builder, "error_pct", fit->cell[i].error);
+    weir_doc_number(builder, "single_pct", fit->cell[i].single);
+    weir_doc_number(builder, "noise_pct", fit->cell[i].noise);
+    weir_doc_text(builder, "verdict", verdict_names[verdict_of(&fit->cell[i])]);
+    weir_doc_end(builder);
   }
-  json_builder_end_array(builder);
+  weir_doc_end_list(builder);
 }
 
-static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
-  cli_json_number(builder, "fit_each_ms", fits->each_ms);
-  cli_json_number(builder, "fit_ms", fits->all_ms);
-  cli_json_number(builder, "fit_cpu_ms", fits->all_cpu_ms);
-  cli_json_number(builder, "fit_slowest_ms", fits->all_most_ms);
-  cli_json_number(builder, "fit_arms_ms", fits->arms_ms);
-  cli_json_number(builder, "fit_arms_slowest_ms", fits->arms_most_ms);
+static void put_fits(weir_doc *builder, const kernel_fits *fits) {
+  weir_doc_number(builder, "fit_each_ms", fits->each_ms);
+  weir_doc_number(builder, "fit_ms", fits->all_ms);
+  weir_doc_number(builder, "fit_cpu_ms", fits->all_cpu_ms);
+  weir_doc_number(builder, "fit_slowest_ms", fits->all_most_ms);
+  weir_doc_number(builder, "fit_arms_ms", fits->arms_ms);
+  weir_doc_number(builder, "fit_arms_slowest_ms", fits->arms_most_ms);
   put_tally(builder, fits);
-  cli_json_list(builder, "fits");
+  weir_doc_list(builder, "fits");
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const kernel_fit *fit = &fits->codec[codec];
-    json_builder_begin_object(builder);
-    cli_json_text(builder, "codec", weir_codec_name(codec));
-    cli_json_number(builder, "cr", fit->plan.cr);
-    cli_json_number(builder, "ms", fit->ms);
-    cli_json_number(builder, "slowest_ms", fit->most_ms);
+    weir_doc_object(builder, NULL);
+    weir_doc_text(builder, "codec", weir_codec_name(codec));
+    weir_doc_number(builder, "cr", fit->plan.cr);
+    weir_doc_number(builder, "ms", fit->ms);
+    weir_doc_number(builder, "slowest_ms", fit->most_ms);
     put_curve(builder, "compress", &fit->cost.compress);
     put_curve(builder, "decode", &fit->cost.decode);
     put_cells(builder, fit);
-    json_builder_end_object(builder);
+    weir_doc_end(builder);
   }
-  json_builder_end_array(builder);
+  weir_doc_end_list(builder);
 }
 
 void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  cli_json_text(builder, "cpu", weir_cpu()->name);
-  cli_json_number(builder, "elements", (double)b->n);
-  cli_json_number(builder, "rounds", b->rounds);
-  cli_json_number(builder, "cr", b->cr);
-  cli_json_text(builder, "gradients", r->gradients);
+  weir_doc_object(builder, NULL);
+  weir_doc_text(builder, "cpu", weir_cpu()->name);
+  weir_doc_number(builder, "elements", (double)b->n);
+  weir_doc_number(builder, "rounds", b->rounds);
+  weir_doc_number(builder, "cr", b->cr);
+  weir_doc_text(builder, "gradients", r->gradients);
   put_peer(builder, "nth_element", r->nth_element_ms, r->no_nth_element);
   put_peer(builder, "torch.topk", r->torch_ms, r->no_torch);
-  cli_json_list(builder, "ratios");
+  weir_doc_list(builder, "ratios");
   for (guint i = 0; i < r->ratios->len; i++) {
     const kernel_ratio *one = &g_array_index(r->ratios, kernel_ratio, i);
-    json_builder_begin_object(builder);
-    cli_json_text(builder, "name", one->name);
-    cli_json_number(builder, "value", one->value);
-    cli_json_number(builder, "bound", one->bound);
-    json_builder_end_object(builder);
+    weir_doc_object(builder, NULL);
+    weir_doc_text(builder, "name", one->name);
+    weir_doc_number(builder, "value", one->value);
+    weir_doc_number(builder, "bound", one->bound);
+    weir_doc_end(builder);
   }
-  json_builder_end_array(builder);
+  weir_doc_end_list(builder);
   put_fits(builder, &r->fits);
-  cli_json_list(builder, "rows");
+  weir_doc_list(builder, "rows");
   for (guint i = 0; i < r->rows->len; i++) {
     const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
-    json_builder_begin_object(builder);
-    cli_json_text(builder, "name", row->name);
-    cli_json_text(builder, "data", kernel_data_names[row->data]);
-    cli_json_number(builder, "ms", row->median);
-    cli_json_number(builder, "least_ms", row->least);
-    if (row->bytes_each > 0) cli_json_number(builder, "bytes_each", row->bytes_each);
-    json_builder_end_object(builder);
+    weir_doc_object(builder, NULL);
+    weir_doc_text(builder, "name", row->name);
+    weir_doc_text(builder, "data", kernel_data_names[row->data]);
+    weir_doc_number(builder, "ms", row->median);
+    weir_doc_number(builder, "least_ms", row->least);
+    if (row->bytes_each > 0) weir_doc_number(builder, "bytes_each", row->bytes_each);
+    weir_doc_end(builder);
   }
-  json_builder_end_array(builder);
-  cli_json_print(builder);
+  weir_doc_end_list(builder);
+  weir_doc_print(builder);
 }
 
 static void print_cells(const kernel_fits *fits) {

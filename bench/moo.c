@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 #include "cli.h"
-#include "json.h"
+#include "lab/doc.h"
 #include "moo/problems.h"
 
 #define SEEDS 11
@@ -39,17 +39,16 @@ static gboolean measure(const weir_moo_benchmark *bench, moo_result *result) {
 
 static void print_moo_json(const moo_result *results) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
+  weir_doc_object(builder, NULL);
   for (gsize i = 0; i < WEIR_MOO_BENCHMARKS; i++) {
-    json_builder_set_member_name(builder, weir_moo_benchmarks[i].name);
-    json_builder_begin_object(builder);
-    cli_json_number(builder, "hypervolume", results[i].hypervolume);
-    cli_json_number(builder, "wanted", weir_moo_benchmarks[i].wanted);
-    cli_json_number(builder, "seconds", results[i].seconds);
-    cli_json_number(builder, "slowest_seconds", results[i].slowest);
-    json_builder_end_object(builder);
+    weir_doc_object(builder, weir_moo_benchmarks[i].name);
+    weir_doc_number(builder, "hypervolume", results[i].hypervolume);
+    weir_doc_number(builder, "wanted", weir_moo_benchmarks[i].wanted);
+    weir_doc_number(builder, "seconds", results[i].seconds);
+    weir_doc_number(builder, "slowest_seconds", results[i].slowest);
+    weir_doc_end(builder);
   }
-  cli_json_print(builder);
+  weir_doc_print(builder);
 }
 
 int main(int argc, char **argv) {

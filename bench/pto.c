@@ -14,7 +14,7 @@
 #include "base/base.h"
 #include "cli.h"
 #include "collectives/cost.h"
-#include "json.h"
+#include "lab/doc.h"
 
 #define WATCHDOG_S 580 /* for ranks that hang */
 
@@ -156,35 +156,34 @@ static void print_table(const pto_plan *p, double alpha, double beta) {
 
 static void print_json(const pto_plan *p, double alpha, double beta) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  cli_json_whole(builder, "elements", (gint64)p->elements);
-  cli_json_whole(builder, "tensors", p->tensors);
-  cli_json_whole(builder, "ranks", p->ranks);
-  cli_json_whole(builder, "processors", sysconf(_SC_NPROCESSORS_ONLN));
-  cli_json_list(builder, "works");
+  weir_doc_object(builder, NULL);
+  weir_doc_whole(builder, "elements", (gint64)p->elements);
+  weir_doc_whole(builder, "tensors", p->tensors);
+  weir_doc_whole(builder, "ranks", p->ranks);
+  weir_doc_whole(builder, "processors", sysconf(_SC_NPROCESSORS_ONLN));
+  weir_doc_list(builder, "works");
   for (int w = 0; w < PTO_WORKS; w++) {
     if (!measured(p, w)) continue;
-    json_builder_begin_object(builder);
-    cli_json_text(builder, "work", names[w]);
-    cli_json_number(builder, "one_ms", 1e3 * median_s(p, (pto_work)w, PTO_ALONE));
-    cli_json_number(builder, "every_ms", 1e3 * median_s(p, (pto_work)w, PTO_EVERY));
-    cli_json_number(builder, "divided_ms", 1e3 * median_s(p, (pto_work)w, PTO_DIVIDED));
-    cli_json_number(builder, "every_cpu_ms", 1e3 * median_cpu_s(p, (pto_work)w, PTO_EVERY));
-    cli_json_number(builder, "divided_cpu_ms", 1e3 * median_cpu_s(p, (pto_work)w, PTO_DIVIDED));
-    json_builder_set_member_name(builder, "same_bits");
-    json_builder_add_boolean_value(builder, same_bits(p, (pto_work)w));
-    cli_json_list(builder, "modelled");
+    weir_doc_object(builder, NULL);
+    weir_doc_text(builder, "work", names[w]);
+    weir_doc_number(builder, "one_ms", 1e3 * median_s(p, (pto_work)w, PTO_ALONE));
+    weir_doc_number(builder, "every_ms", 1e3 * median_s(p, (pto_work)w, PTO_EVERY));
+    weir_doc_number(builder, "divided_ms", 1e3 * median_s(p, (pto_work)w, PTO_DIVIDED));
+    weir_doc_number(builder, "every_cpu_ms", 1e3 * median_cpu_s(p, (pto_work)w, PTO_EVERY));
+    weir_doc_number(builder, "divided_cpu_ms", 1e3 * median_cpu_s(p, (pto_work)w, PTO_DIVIDED));
+    weir_doc_flag(builder, "same_bits", same_bits(p, (pto_work)w));
+    weir_doc_list(builder, "modelled");
     for (int n = 4; n <= 128; n *= 2) {
-      json_builder_begin_object(builder);
-      cli_json_whole(builder, "ranks", n);
-      cli_json_number(builder, "ms", 1e3 * modelled_s(p, (pto_work)w, n, alpha, beta));
-      json_builder_end_object(builder);
+      weir_doc_object(builder, NULL);
+      weir_doc_whole(builder, "ranks", n);
+      weir_doc_number(builder, "ms", 1e3 * modelled_s(p, (pto_work)w, n, alpha, beta));
+      weir_doc_end(builder);
     }
-    json_builder_end_array(builder);
-    json_builder_end_object(builder);
+    weir_doc_end_list(builder);
+    weir_doc_end(builder);
   }
-  json_builder_end_array(builder);
-  cli_json_print(builder);
+  weir_doc_end_list(builder);
+  weir_doc_print(builder);
 }
 
 typedef struct arguments {

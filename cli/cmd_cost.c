@@ -9,7 +9,7 @@
 #include "base/schemes.h"
 #include "cli.h"
 #include "collectives/select.h"
-#include "json.h"
+#include "lab/doc.h"
 
 typedef struct cost_query {
   int workers;
@@ -135,13 +135,12 @@ static gsize find_rows(const cost_query *q, cost_row rows[ROWS_MAX]) {
 
 static void print_json(const cost_row *rows, gsize count, const cost_row *best) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  json_builder_set_member_name(builder, "ms");
-  json_builder_begin_object(builder);
-  for (gsize r = 0; r < count; r++) cli_json_number(builder, rows[r].name, rows[r].ms);
-  json_builder_end_object(builder);
-  cli_json_text(builder, "best", best->name);
-  cli_json_print(builder);
+  weir_doc_object(builder, NULL);
+  weir_doc_object(builder, "ms");
+  for (gsize r = 0; r < count; r++) weir_doc_number(builder, rows[r].name, rows[r].ms);
+  weir_doc_end(builder);
+  weir_doc_text(builder, "best", best->name);
+  weir_doc_print(builder);
 }
 
 static void print_table(const cost_query *q, const cost_row *rows, gsize count,

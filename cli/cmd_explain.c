@@ -4,7 +4,7 @@
 #include <weir/weir.h>
 
 #include "cli.h"
-#include "json.h"
+#include "lab/doc.h"
 #include "lab/explain.h"
 
 static void print_text(const weir_report_data *data, const GPtrArray *reasons) {
@@ -19,29 +19,28 @@ static void print_text(const weir_report_data *data, const GPtrArray *reasons) {
   printf("%s\n", whole);
 }
 
-static void add_reason(JsonBuilder *builder, const weir_reason *r) {
-  json_builder_begin_object(builder);
-  cli_json_whole(builder, "step", (gint64)r->step);
-  json_builder_set_member_name(builder, "switched");
-  json_builder_add_boolean_value(builder, r->switched);
-  cli_json_text(builder, "title", r->title);
-  cli_json_text(builder, "measured", r->measured);
-  cli_json_text(builder, "tried", r->tried);
-  cli_json_text(builder, "believed", r->believed);
-  if (r->switched) cli_json_text(builder, "came", r->came);
-  if (r->regret >= 0) cli_json_number(builder, "regret", r->regret);
-  json_builder_end_object(builder);
+static void add_reason(weir_doc *builder, const weir_reason *r) {
+  weir_doc_object(builder, NULL);
+  weir_doc_whole(builder, "step", (gint64)r->step);
+  weir_doc_flag(builder, "switched", r->switched);
+  weir_doc_text(builder, "title", r->title);
+  weir_doc_text(builder, "measured", r->measured);
+  weir_doc_text(builder, "tried", r->tried);
+  weir_doc_text(builder, "believed", r->believed);
+  if (r->switched) weir_doc_text(builder, "came", r->came);
+  if (r->regret >= 0) weir_doc_number(builder, "regret", r->regret);
+  weir_doc_end(builder);
 }
 
 static void print_json(const weir_report_data *data, const GPtrArray *reasons) {
   g_autofree char *whole = weir_explain_whole(data, reasons);
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  cli_json_text(builder, "whole", whole);
-  cli_json_list(builder, "reasons");
+  weir_doc_object(builder, NULL);
+  weir_doc_text(builder, "whole", whole);
+  weir_doc_list(builder, "reasons");
   for (guint i = 0; i < reasons->len; i++) add_reason(builder, reasons->pdata[i]);
-  json_builder_end_array(builder);
-  cli_json_print(builder);
+  weir_doc_end_list(builder);
+  weir_doc_print(builder);
 }
 
 int weir_cmd_explain(int argc, char **argv) {

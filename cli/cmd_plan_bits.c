@@ -79,25 +79,25 @@ static void print_json(const weir_bits_stats *stats, const answers *all, method 
                        double alpha, const double *iteration_s) {
   const weir_bits *bits = &all->bits[chosen];
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  cli_json_text(builder, "method", methods[chosen]);
-  cli_json_number(builder, "bytes", bits->bytes);
-  if (chosen == KNAPSACK) cli_json_number(builder, "least_bytes", bits->least_bytes);
-  cli_json_number(builder, "error", bits->error);
-  cli_json_number(builder, "most_error", alpha * all->bits[UNIFORM].error);
-  if (iteration_s) cli_json_number(builder, "iteration_ms", *iteration_s * 1e3);
-  cli_json_list(builder, "layers");
+  weir_doc_object(builder, NULL);
+  weir_doc_text(builder, "method", methods[chosen]);
+  weir_doc_number(builder, "bytes", bits->bytes);
+  if (chosen == KNAPSACK) weir_doc_number(builder, "least_bytes", bits->least_bytes);
+  weir_doc_number(builder, "error", bits->error);
+  weir_doc_number(builder, "most_error", alpha * all->bits[UNIFORM].error);
+  if (iteration_s) weir_doc_number(builder, "iteration_ms", *iteration_s * 1e3);
+  weir_doc_list(builder, "layers");
   for (size_t l = 0; l < stats->layer_count; l++) {
     const weir_bits_option *option = &stats->options[bits->choice[l]];
-    json_builder_begin_object(builder);
-    cli_json_text(builder, "layer", stats->layers[l].name);
-    cli_json_whole(builder, "bits", option->bits);
-    cli_json_whole(builder, "bucket", option->bucket);
-    json_builder_end_object(builder);
+    weir_doc_object(builder, NULL);
+    weir_doc_text(builder, "layer", stats->layers[l].name);
+    weir_doc_whole(builder, "bits", option->bits);
+    weir_doc_whole(builder, "bucket", option->bucket);
+    weir_doc_end(builder);
   }
-  json_builder_end_array(builder);
-  cli_json_number(builder, "solve_ms", all->took_s[chosen] * 1e3);
-  cli_json_print(builder);
+  weir_doc_end_list(builder);
+  weir_doc_number(builder, "solve_ms", all->took_s[chosen] * 1e3);
+  weir_doc_print(builder);
 }
 
 static void print_table(const weir_bits_stats *stats, const answers *all, method chosen,

@@ -55,20 +55,20 @@ static int read_curve(const char *name, const char *text, const char *table, wei
 
 static void print_json(const weir_fusion *fusion, double solve_s) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  cli_json_number(builder, "iteration_ms", fusion->iteration_s * 1e3);
-  cli_json_list(builder, "groups");
+  weir_doc_object(builder, NULL);
+  weir_doc_number(builder, "iteration_ms", fusion->iteration_s * 1e3);
+  weir_doc_list(builder, "groups");
   for (size_t k = 0; k < fusion->buckets; k++) {
-    json_builder_begin_array(builder);
-    json_builder_add_int_value(builder, k ? (gint64)fusion->end[k - 1] : 0);
-    json_builder_add_int_value(builder, (gint64)fusion->end[k] - 1);
-    json_builder_end_array(builder);
+    weir_doc_list(builder, NULL);
+    weir_doc_whole(builder, NULL, k ? (gint64)fusion->end[k - 1] : 0);
+    weir_doc_whole(builder, NULL, (gint64)fusion->end[k] - 1);
+    weir_doc_end_list(builder);
   }
-  json_builder_end_array(builder);
-  cli_json_number(builder, "solve_ms", solve_s * 1e3);
+  weir_doc_end_list(builder);
+  weir_doc_number(builder, "solve_ms", solve_s * 1e3);
   if (fusion->least_s < fusion->iteration_s)
-    cli_json_number(builder, "least_ms", fusion->least_s * 1e3);
-  cli_json_print(builder);
+    weir_doc_number(builder, "least_ms", fusion->least_s * 1e3);
+  weir_doc_print(builder);
 }
 
 static weir_status print_table(const weir_profile *profile, const weir_curve *compress,

@@ -21,59 +21,57 @@ typedef struct strategy_found {
 
 /* The tables and the JSON of `weir plan strategy`. */
 
-static void string(JsonBuilder *builder, const char *name, const char *value) {
-  cli_json_text(builder, name, value);
+static void string(weir_doc *builder, const char *name, const char *value) {
+  weir_doc_text(builder, name, value);
 }
 
-static void json_methods(JsonBuilder *builder, const weir_strategy_report *report) {
-  json_builder_set_member_name(builder, "methods");
-  json_builder_begin_object(builder);
+static void json_methods(weir_doc *builder, const weir_strategy_report *report) {
+  weir_doc_object(builder, "methods");
   for (int m = 0; m < WEIR_STRATEGY_METHODS; m++)
     if (report->by[m].count)
-      cli_json_number(builder, weir_strategy_name((weir_strategy_method)m),
+      weir_doc_number(builder, weir_strategy_name((weir_strategy_method)m),
                       report->by[m].iteration_s * 1e3);
-  json_builder_end_object(builder);
+  weir_doc_end(builder);
   if (!report->by[WEIR_STRATEGY_EXACT].count) return;
-  json_builder_set_member_name(builder, "exact");
-  json_builder_add_boolean_value(builder, report->exact);
+  weir_doc_flag(builder, "exact", report->exact);
 }
 
-static void json_buckets(JsonBuilder *builder, const size_t *end, size_t count) {
-  cli_json_list(builder, "groups");
+static void json_buckets(weir_doc *builder, const size_t *end, size_t count) {
+  weir_doc_list(builder, "groups");
   for (size_t k = 0; k < count; k++) {
-    json_builder_begin_array(builder);
-    json_builder_add_int_value(builder, k ? (gint64)end[k - 1] : 0);
-    json_builder_add_int_value(builder, (gint64)end[k] - 1);
-    json_builder_end_array(builder);
+    weir_doc_list(builder, NULL);
+    weir_doc_whole(builder, NULL, k ? (gint64)end[k - 1] : 0);
+    weir_doc_whole(builder, NULL, (gint64)end[k] - 1);
+    weir_doc_end_list(builder);
   }
-  json_builder_end_array(builder);
+  weir_doc_end_list(builder);
 }
 
 static void plan_strategy_json(const strategy_found *f) {
   const weir_strategy *chosen = &f->report->by[f->method];
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  cli_json_number(builder, "iteration_ms", chosen->iteration_s * 1e3);
+  weir_doc_object(builder, NULL);
+  weir_doc_number(builder, "iteration_ms", chosen->iteration_s * 1e3);
   if (f->report->upper_bound_s > 0.0)
-    cli_json_number(builder, "upper_bound_ms", f->report->upper_bound_s * 1e3);
+    weir_doc_number(builder, "upper_bound_ms", f->report->upper_bound_s * 1e3);
   json_methods(builder, f->report);
   if (f->end) json_buckets(builder, f->end, f->profile->count);
-  cli_json_list(builder, "tensors");
+  weir_doc_list(builder, "tensors");
   for (size_t i = 0; i < chosen->count; i++) {
     const weir_strategy_choice *choice = &chosen->choice[i];
     char text[512];
     (void)weir_option_text(&choice->option, text, sizeof text);
-    json_builder_begin_object(builder);
+    weir_doc_object(builder, NULL);
     string(builder, "tensor", f->profile->tensors[i].name);
     string(builder, "codec", choice->compressed ? f->cluster->codec[choice->codec].name : "none");
     string(builder, "option", text);
-    json_builder_end_object(builder);
+    weir_doc_end(builder);
   }
-  json_builder_end_array(builder);
-  cli_json_whole(builder, "options", (gint64)f->report->options);
-  if (f->report->timelines) cli_json_whole(builder, "timelines", (gint64)f->report->timelines);
-  cli_json_number(builder, "solve_ms", f->solve_s * 1e3);
-  cli_json_print(builder);
+  weir_doc_end_list(builder);
+  weir_doc_whole(builder, "options", (gint64)f->report->options);
+  if (f->report->timelines) weir_doc_whole(builder, "timelines", (gint64)f->report->timelines);
+  weir_doc_number(builder, "solve_ms", f->solve_s * 1e3);
+  weir_doc_print(builder);
 }
 
 static size_t compressed_of(const weir_strategy *strategy) {
@@ -155,7 +153,7 @@ typedef struct strategy_arguments {
 } strategy_arguments;
 
 typedef struct listing {
-  JsonBuilder *builder; /* NULL: lines */
+  weir_doc *builder; /* NULL: lines */
 } listing;
 
 static void print_option(void *user, const weir_option *option) {
@@ -163,7 +161,7 @@ static void print_option(void *user, const weir_option *option) {
   char text[512];
   (void)weir_option_text(option, text, sizeof text);
   if (l->builder)
-    json_builder_add_string_value(l->builder, text);
+    weir_doc_text(l->builder, NULL, text);
   else
     puts(text);
 }
@@ -173,13 +171,13 @@ static int list_executed(const weir_option_limits *limits, gboolean json) {
   const weir_status status = weir_options_executed(limits, &e);
   if (status != WEIR_OK) return plan_failed(command, status);
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  cli_json_whole(builder, "count", (gint64)e.options);
-  cli_json_whole(builder, "executed", (gint64)e.options);
-  cli_json_whole(builder, "placed", (gint64)e.placed);
+  weir_doc_object(builder, NULL);
+  weir_doc_whole(builder, "count", (gint64)e.options);
+  weir_doc_whole(builder, "executed", (gint64)e.options);
+  weir_doc_whole(builder, "placed", (gint64)e.placed);
   if (!json) printf("%zu of %zu options are executed on host memory\n", e.options, e.options);
   for (size_t i = 0; i < WEIR_EXECUTED && e.run[i] > 0; i++) {
-    cli_json_whole(builder, e.collective[i], (gint64)e.run[i]);
+    weir_doc_whole(builder, e.collective[i], (gint64)e.run[i]);
     if (!json) printf("  %6zu  %s\n", e.run[i], e.collective[i]);
   }
   if (!json)
@@ -187,7 +185,7 @@ static int list_executed(const weir_option_limits *limits, gboolean json) {
         "%zu of them with every task at its place; the others place compression behind the first\n"
         "communication on the GPU, and it runs on the session's thread\n",
         e.placed);
-  if (json) cli_json_print(builder);
+  if (json) weir_doc_print(builder);
   return WEIR_EXIT_DONE;
 }
 
@@ -203,12 +201,12 @@ static int list(const weir_option_limits *limits, gboolean json) {
   }
   g_autoptr(JsonBuilder) builder = json_builder_new();
   l.builder = builder;
-  json_builder_begin_object(builder);
-  cli_json_whole(builder, "count", (gint64)count);
-  cli_json_list(builder, "options");
+  weir_doc_object(builder, NULL);
+  weir_doc_whole(builder, "count", (gint64)count);
+  weir_doc_list(builder, "options");
   (void)weir_options_visit(limits, print_option, &l, &count);
-  json_builder_end_array(builder);
-  cli_json_print(builder);
+  weir_doc_end_list(builder);
+  weir_doc_print(builder);
   return WEIR_EXIT_DONE;
 }
 

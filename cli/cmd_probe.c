@@ -8,7 +8,7 @@
 
 #include "cli.h"
 #include "collectives/calibrate.h"
-#include "json.h"
+#include "lab/doc.h"
 #include "session/state.h"
 
 #define ECHOES 5
@@ -125,46 +125,43 @@ static bool is_bound(const finding *f) { return f->bandwidth > 0 && f->bandwidth
 static void print_json(const arguments *a, const weir_session *session, const finding *all,
                        const weir_link *link) {
   g_autoptr(JsonBuilder) b = json_builder_new();
-  json_builder_begin_object(b);
-  cli_json_whole(b, "ranks", a->ranks);
-  cli_json_whole(b, "hosts", weir_comm_hosts(session->comm));
-  cli_json_list(b, "links");
+  weir_doc_object(b, NULL);
+  weir_doc_whole(b, "ranks", a->ranks);
+  weir_doc_whole(b, "hosts", weir_comm_hosts(session->comm));
+  weir_doc_list(b, "links");
   for (int r = 0; r < a->ranks; r++) {
-    json_builder_begin_object(b);
-    cli_json_whole(b, "from", r);
-    cli_json_whole(b, "to", (r + 1) % a->ranks);
-    cli_json_number(b, "latency_ms", all[r].latency_s * 1e3);
-    cli_json_number(b, "latency_error", all[r].latency_error);
-    cli_json_number(b, "mbit", all[r].bandwidth * 8e-6);
-    cli_json_number(b, "bandwidth_error", all[r].bandwidth_error);
-    json_builder_set_member_name(b, "mbit_is_bound");
-    json_builder_add_boolean_value(b, is_bound(&all[r]));
-    json_builder_end_object(b);
+    weir_doc_object(b, NULL);
+    weir_doc_whole(b, "from", r);
+    weir_doc_whole(b, "to", (r + 1) % a->ranks);
+    weir_doc_number(b, "latency_ms", all[r].latency_s * 1e3);
+    weir_doc_number(b, "latency_error", all[r].latency_error);
+    weir_doc_number(b, "mbit", all[r].bandwidth * 8e-6);
+    weir_doc_number(b, "bandwidth_error", all[r].bandwidth_error);
+    weir_doc_flag(b, "mbit_is_bound", is_bound(&all[r]));
+    weir_doc_end(b);
   }
-  json_builder_end_array(b);
-  cli_json_list(b, "round_trip_ms");
+  weir_doc_end_list(b);
+  weir_doc_list(b, "round_trip_ms");
   for (int r = 0; r < a->ranks; r++) {
-    json_builder_begin_array(b);
-    for (int to = 0; to < a->ranks; to++)
-      json_builder_add_double_value(b, all[r].round_trip_s[to] * 1e3);
-    json_builder_end_array(b);
+    weir_doc_list(b, NULL);
+    for (int to = 0; to < a->ranks; to++) weir_doc_number(b, NULL, all[r].round_trip_s[to] * 1e3);
+    weir_doc_end_list(b);
   }
-  json_builder_end_array(b);
-  json_builder_set_member_name(b, "calibration");
-  json_builder_begin_object(b);
-  cli_json_number(b, "alpha_ms", link->alpha * 1e3);
-  cli_json_number(b, "beta_ns_per_byte", link->beta * 1e9);
-  cli_json_number(b, "inner_alpha_ms", link->inner_alpha * 1e3);
-  cli_json_number(b, "inner_beta_ns_per_byte", link->inner_beta * 1e9);
-  cli_json_number(b, "burst_bytes", link->burst);
-  cli_json_number(b, "message_us", link->message_s * 1e6);
-  cli_json_number(b, "byte_ns", link->byte_s * 1e9);
-  cli_json_number(b, "answer_us", link->answer_s * 1e6);
-  cli_json_number(b, "duplex_beta_ns_per_byte", link->duplex_beta * 1e9);
-  cli_json_number(b, "sum_ns", link->sum_s * 1e9);
-  cli_json_number(b, "sums_ns", link->sums_s * 1e9);
-  json_builder_end_object(b);
-  cli_json_print(b);
+  weir_doc_end_list(b);
+  weir_doc_object(b, "calibration");
+  weir_doc_number(b, "alpha_ms", link->alpha * 1e3);
+  weir_doc_number(b, "beta_ns_per_byte", link->beta * 1e9);
+  weir_doc_number(b, "inner_alpha_ms", link->inner_alpha * 1e3);
+  weir_doc_number(b, "inner_beta_ns_per_byte", link->inner_beta * 1e9);
+  weir_doc_number(b, "burst_bytes", link->burst);
+  weir_doc_number(b, "message_us", link->message_s * 1e6);
+  weir_doc_number(b, "byte_ns", link->byte_s * 1e9);
+  weir_doc_number(b, "answer_us", link->answer_s * 1e6);
+  weir_doc_number(b, "duplex_beta_ns_per_byte", link->duplex_beta * 1e9);
+  weir_doc_number(b, "sum_ns", link->sum_s * 1e9);
+  weir_doc_number(b, "sums_ns", link->sums_s * 1e9);
+  weir_doc_end(b);
+  weir_doc_print(b);
 }
 
 static void print_text(const arguments *a, const weir_session *session, const finding *all,

@@ -12,7 +12,7 @@
 #include "controller/bits.h"
 #include "controller/controller.h"
 #include "controller/decide.h"
-#include "json.h"
+#include "lab/doc.h"
 #include "lab/report_data.h"
 
 /* One line of decisions.jsonl and what deciding again made of it. */
@@ -439,45 +439,44 @@ static void judge(GArray *lines, replay_totals *totals) {
   }
 }
 
-static void add_plan(JsonBuilder *builder, const char *name, const weir_plan *plan) {
+static void add_plan(weir_doc *builder, const char *name, const weir_plan *plan) {
   char text[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(plan, text);
-  cli_json_text(builder, name, text);
+  weir_doc_text(builder, name, text);
 }
 
-static void add_line(JsonBuilder *builder, const replay_line *line) {
-  json_builder_begin_object(builder);
-  cli_json_whole(builder, "decision", (gint64)line->input.decision);
-  cli_json_whole(builder, "step", (gint64)line->input.step);
-  cli_json_text(builder, "trigger", weir_trigger_name(line->input.trigger));
+static void add_line(weir_doc *builder, const replay_line *line) {
+  weir_doc_object(builder, NULL);
+  weir_doc_whole(builder, "decision", (gint64)line->input.decision);
+  weir_doc_whole(builder, "step", (gint64)line->input.step);
+  weir_doc_text(builder, "trigger", weir_trigger_name(line->input.trigger));
   add_plan(builder, "choice", &line->choice);
   add_plan(builder, "again", &line->again.choice.plan);
-  json_builder_set_member_name(builder, "same");
-  json_builder_add_boolean_value(builder, line->same);
+  weir_doc_flag(builder, "same", line->same);
   add_plan(builder, "best", &line->best->plan);
-  cli_json_number(builder, "regret", line->regret);
-  cli_json_number(builder, "predicted_ms", line->predicted_ms);
+  weir_doc_number(builder, "regret", line->regret);
+  weir_doc_number(builder, "predicted_ms", line->predicted_ms);
   if (line->steps > 0) {
-    cli_json_whole(builder, "steps", line->steps);
-    cli_json_number(builder, "measured_ms", line->measured_ms);
+    weir_doc_whole(builder, "steps", line->steps);
+    weir_doc_number(builder, "measured_ms", line->measured_ms);
   }
-  json_builder_end_object(builder);
+  weir_doc_end(builder);
 }
 
 static void print_json(GArray *lines, const replay_totals *t) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  cli_json_whole(builder, "decisions", lines->len);
-  cli_json_whole(builder, "different", t->different);
-  cli_json_number(builder, "regret_mean", t->regret_mean);
-  cli_json_number(builder, "regret_most", t->regret_most);
-  cli_json_whole(builder, "steps", t->steps);
-  cli_json_number(builder, "predicted_s", t->predicted_s);
-  cli_json_number(builder, "measured_s", t->measured_s);
-  cli_json_list(builder, "list");
+  weir_doc_object(builder, NULL);
+  weir_doc_whole(builder, "decisions", lines->len);
+  weir_doc_whole(builder, "different", t->different);
+  weir_doc_number(builder, "regret_mean", t->regret_mean);
+  weir_doc_number(builder, "regret_most", t->regret_most);
+  weir_doc_whole(builder, "steps", t->steps);
+  weir_doc_number(builder, "predicted_s", t->predicted_s);
+  weir_doc_number(builder, "measured_s", t->measured_s);
+  weir_doc_list(builder, "list");
   for (guint i = 0; i < lines->len; i++) add_line(builder, &g_array_index(lines, replay_line, i));
-  json_builder_end_array(builder);
-  cli_json_print(builder);
+  weir_doc_end_list(builder);
+  weir_doc_print(builder);
 }
 
 static void print_table(GArray *lines, const replay_totals *t) {

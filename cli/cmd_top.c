@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 #include "cli.h"
-#include "json.h"
+#include "lab/doc.h"
 #include "session/slow.h"
 #include "session/status.h"
 
@@ -295,97 +295,89 @@ static const char *slow_name(guint kind) {
                                        : "";
 }
 
-static void add_flag(JsonBuilder *b, const char *name, gboolean value) {
-  json_builder_set_member_name(b, name);
-  json_builder_add_boolean_value(b, value);
-}
-
 /* null where nobody is. */
-static void add_rank(JsonBuilder *b, const char *name, int rank) {
-  json_builder_set_member_name(b, name);
+static void add_rank(weir_doc *b, const char *name, int rank) {
   if (rank >= 0)
-    json_builder_add_int_value(b, rank);
+    weir_doc_whole(b, name, rank);
   else
-    json_builder_add_null_value(b);
+    weir_doc_number(b, name, NAN);
 }
 
-static void add_slow(JsonBuilder *b, const weir_slow_verdict *slow) {
+static void add_slow(weir_doc *b, const weir_slow_verdict *slow) {
   char text[160];
-  json_builder_set_member_name(b, "slow");
   if (slow->rank < 0) {
-    json_builder_add_null_value(b);
+    weir_doc_number(b, "slow", NAN);
     return;
   }
   weir_slow_say(slow, text, sizeof text);
-  json_builder_begin_object(b);
-  cli_json_whole(b, "rank", slow->rank);
-  cli_json_text(b, "what", slow_name(slow->kind));
-  cli_json_number(b, "ratio", slow->ratio);
-  cli_json_text(b, "text", text);
-  json_builder_end_object(b);
+  weir_doc_object(b, "slow");
+  weir_doc_whole(b, "rank", slow->rank);
+  weir_doc_text(b, "what", slow_name(slow->kind));
+  weir_doc_number(b, "ratio", slow->ratio);
+  weir_doc_text(b, "text", text);
+  weir_doc_end(b);
 }
 
-static void add_here(JsonBuilder *b, const top_here *h) {
-  add_flag(b, "here", h != NULL);
+static void add_here(weir_doc *b, const top_here *h) {
+  weir_doc_flag(b, "here", h != NULL);
   if (!h) return;
-  cli_json_whole(b, "pid", h->block->pid);
-  cli_json_whole(b, "step", (gint64)atomic_load(&h->block->live.step));
-  cli_json_text(b, "phase", h->phase);
-  cli_json_number(b, "phase_s", h->phase_s);
-  cli_json_list(b, "waits_for");
-  for (guint i = 0; i < h->waits && i < WEIR_LIVE_PEERS; i++)
-    json_builder_add_int_value(b, h->peer[i]);
-  json_builder_end_array(b);
-  cli_json_number(b, "waits_s", h->waits_s);
+  weir_doc_whole(b, "pid", h->block->pid);
+  weir_doc_whole(b, "step", (gint64)atomic_load(&h->block->live.step));
+  weir_doc_text(b, "phase", h->phase);
+  weir_doc_number(b, "phase_s", h->phase_s);
+  weir_doc_list(b, "waits_for");
+  for (guint i = 0; i < h->waits && i < WEIR_LIVE_PEERS; i++) weir_doc_whole(b, NULL, h->peer[i]);
+  weir_doc_end_list(b);
+  weir_doc_number(b, "waits_s", h->waits_s);
 }
 
-static void add_ranks(JsonBuilder *b, const top_job *job) {
-  cli_json_list(b, "ranks");
+static void add_ranks(weir_doc *b, const top_job *job) {
+  weir_doc_list(b, "ranks");
   for (int r = 0; r < ranks_of(job); r++) {
-    json_builder_begin_object(b);
-    cli_json_whole(b, "rank", r);
+    weir_doc_object(b, NULL);
+    weir_doc_whole(b, "rank", r);
     if ((size_t)r < job->rows) {
       const weir_status_rank *row = &job->row[r];
-      cli_json_number(b, "compute_ms", 1e3 * row->compute_s);
-      cli_json_number(b, "compress_ms", 1e3 * row->compress_s);
-      cli_json_number(b, "exchange_ms", 1e3 * row->comm_s);
-      cli_json_number(b, "wait_ms", 1e3 * row->wait_s);
-      cli_json_number(b, "latency_ms", 1e3 * row->latency_s);
-      cli_json_number(b, "bandwidth_gbps", 8e-9 * row->bandwidth_bytes_s);
+      weir_doc_number(b, "compute_ms", 1e3 * row->compute_s);
+      weir_doc_number(b, "compress_ms", 1e3 * row->compress_s);
+      weir_doc_number(b, "exchange_ms", 1e3 * row->comm_s);
+      weir_doc_number(b, "wait_ms", 1e3 * row->wait_s);
+      weir_doc_number(b, "latency_ms", 1e3 * row->latency_s);
+      weir_doc_number(b, "bandwidth_gbps", 8e-9 * row->bandwidth_bytes_s);
     }
     add_here(b, top_rank(job, r));
-    json_builder_end_object(b);
+    weir_doc_end(b);
   }
-  json_builder_end_array(b);
+  weir_doc_end_list(b);
 }
 
 static void top_print_json(const top_job *job) {
   const weir_status_facts *f = &job->teller->facts;
   g_autoptr(JsonBuilder) b = json_builder_new();
   char id[20];
-  json_builder_begin_object(b);
+  weir_doc_object(b, NULL);
   g_snprintf(id, sizeof id, "%016" PRIx64, job->job_id);
-  cli_json_text(b, "job", id);
+  weir_doc_text(b, "job", id);
   g_snprintf(id, sizeof id, "%08" PRIx64, job->run >> 32);
-  cli_json_text(b, "run", id);
-  cli_json_text(b, "policy", f->policy);
-  cli_json_text(b, "transport", f->transport);
-  cli_json_whole(b, "world_size", f->world_size);
-  cli_json_whole(b, "steps", (gint64)f->steps);
-  cli_json_number(b, "last_step_age_s", since_s(f));
-  cli_json_number(b, "step_ms", 1e3 * f->step_s);
-  cli_json_text(b, "plan", f->plan);
-  cli_json_whole(b, "plan_steps", (gint64)f->plan_steps);
-  add_flag(b, "trial", f->trial != 0);
-  cli_json_text(b, "decision", f->decision);
-  cli_json_number(b, "latency_ms", 1e3 * f->latency_s);
-  cli_json_number(b, "bandwidth_gbps", 8e-9 * f->bandwidth_bytes_s);
-  cli_json_number(b, "gain", f->gain);
-  cli_json_text(b, "ended", f->failed ? weir_status_name((weir_status)f->failed) : "");
+  weir_doc_text(b, "run", id);
+  weir_doc_text(b, "policy", f->policy);
+  weir_doc_text(b, "transport", f->transport);
+  weir_doc_whole(b, "world_size", f->world_size);
+  weir_doc_whole(b, "steps", (gint64)f->steps);
+  weir_doc_number(b, "last_step_age_s", since_s(f));
+  weir_doc_number(b, "step_ms", 1e3 * f->step_s);
+  weir_doc_text(b, "plan", f->plan);
+  weir_doc_whole(b, "plan_steps", (gint64)f->plan_steps);
+  weir_doc_flag(b, "trial", f->trial != 0);
+  weir_doc_text(b, "decision", f->decision);
+  weir_doc_number(b, "latency_ms", 1e3 * f->latency_s);
+  weir_doc_number(b, "bandwidth_gbps", 8e-9 * f->bandwidth_bytes_s);
+  weir_doc_number(b, "gain", f->gain);
+  weir_doc_text(b, "ended", f->failed ? weir_status_name((weir_status)f->failed) : "");
   add_slow(b, &f->slow);
   add_rank(b, "held_up_by", job->held_by);
   add_ranks(b, job);
-  cli_json_print(b);
+  weir_doc_print(b);
 }
 
 static const char *const description =

@@ -7,7 +7,7 @@
 #include <weir/status.h>
 
 #include "cli.h"
-#include "json.h"
+#include "lab/doc.h"
 #include "planner/curve.h"
 
 /* One sub-command of `weir plan`; argv[0] is "weir plan NAME". */

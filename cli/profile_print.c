@@ -51,38 +51,38 @@ static void print_table(const profile_job *job, const profile_verdict *v) {
          job->kept->division, job->out);
 }
 
-static void add_runs(const profile_job *job, JsonBuilder *builder) {
-  cli_json_list(builder, "runs");
+static void add_runs(const profile_job *job, weir_doc *builder) {
+  weir_doc_list(builder, "runs");
   for (size_t i = 0; i < job->count; i++) {
     const profile_turn *turn = &job->turns[i];
-    json_builder_begin_object(builder);
-    cli_json_text(builder, "division", turn->division);
-    cli_json_text(builder, "plan", turn->plan);
-    cli_json_whole(builder, "groups", (gint64)turn->buckets);
-    cli_json_whole(builder, "steps", (gint64)turn->steps);
-    cli_json_number(builder, "predicted_ms", turn->predicted_s * 1e3);
-    cli_json_number(builder, "measured_ms", turn->mean.period_s * 1e3);
-    json_builder_end_object(builder);
+    weir_doc_object(builder, NULL);
+    weir_doc_text(builder, "division", turn->division);
+    weir_doc_text(builder, "plan", turn->plan);
+    weir_doc_whole(builder, "groups", (gint64)turn->buckets);
+    weir_doc_whole(builder, "steps", (gint64)turn->steps);
+    weir_doc_number(builder, "predicted_ms", turn->predicted_s * 1e3);
+    weir_doc_number(builder, "measured_ms", turn->mean.period_s * 1e3);
+    weir_doc_end(builder);
   }
-  json_builder_end_array(builder);
+  weir_doc_end_list(builder);
 }
 
 /* One line. */
 static char *make_json(const profile_job *job, const profile_verdict *v) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
+  weir_doc_object(builder, NULL);
   add_runs(job, builder);
-  cli_json_number(builder, "over_one", v->over_one);
-  cli_json_number(builder, "bound_over_one", v->bound_over_one);
-  cli_json_number(builder, "over_layers", v->over_layers);
-  cli_json_number(builder, "bound_over_layers", v->bound_over_layers);
-  cli_json_text(builder, "kept", job->kept->division);
-  cli_json_number(builder, "rest_ms", job->rest_s * 1e3);
-  cli_json_number(builder, "least_ms", job->least_s * 1e3);
-  cli_json_number(builder, "off_percent", 100 * v->off);
-  cli_json_number(builder, "order_right", (double)v->right);
-  cli_json_number(builder, "order_pairs", (double)v->pairs);
-  return cli_json_line(builder);
+  weir_doc_number(builder, "over_one", v->over_one);
+  weir_doc_number(builder, "bound_over_one", v->bound_over_one);
+  weir_doc_number(builder, "over_layers", v->over_layers);
+  weir_doc_number(builder, "bound_over_layers", v->bound_over_layers);
+  weir_doc_text(builder, "kept", job->kept->division);
+  weir_doc_number(builder, "rest_ms", job->rest_s * 1e3);
+  weir_doc_number(builder, "least_ms", job->least_s * 1e3);
+  weir_doc_number(builder, "off_percent", 100 * v->off);
+  weir_doc_number(builder, "order_right", (double)v->right);
+  weir_doc_number(builder, "order_pairs", (double)v->pairs);
+  return weir_doc_line(builder);
 }
 
 weir_status profile_print(const profile_job *job) {

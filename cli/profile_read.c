@@ -58,22 +58,16 @@ static weir_status open_step(const weir_csv *csv, size_t tensors, GArray *steps)
   return WEIR_OK;
 }
 
-static weir_status read_rank(const char *path, size_t tensors, GArray *steps) {
-  weir_csv csv;
-  weir_status status = weir_csv_open(&csv, path, "step,plan,kind,index,at_us,us");
-  if (status) return status;
-  for (bool more = true; !status;) {
-    status = weir_csv_next(&csv, &more);
-    if (status || !more) break;
-    if (!strcmp(csv.field[2], "step"))
-      status = open_step(&csv, tensors, steps);
-    else if (steps->len == 0)
-      status = weir_csv_fail(&csv, "expected a step first");
-    else
-      status = place(&csv, tensors, &g_array_index(steps, own_step, steps->len - 1));
-  }
-  weir_csv_close(&csv);
-  return status;
+typedef struct rank_reader {
+  size_t tensors;
+  GArray *steps;
+} rank_reader;
+
+static weir_status take_line(void *user, const weir_csv *csv) {
+  const rank_reader *r = user;
+  if (!strcmp(csv->field[2], "step")) return open_step(csv, r->tensors, r->steps);
+  if (r->steps->len == 0) return weir_csv_fail(csv, "expected a step first");
+  return place(csv, r->tensors, &g_array_index(r->steps, own_step, r->steps->len - 1));
 }
 
 static weir_status read_ranks(const char *folder, size_t tensors, GPtrArray *ranks) {
@@ -84,7 +78,9 @@ static weir_status read_ranks(const char *folder, size_t tensors, GPtrArray *ran
     GArray *steps = g_array_new(FALSE, TRUE, sizeof(own_step));
     g_array_set_clear_func(steps, free_step);
     g_ptr_array_add(ranks, steps);
-    const weir_status status = read_rank(path, tensors, steps);
+    rank_reader reader = {tensors, steps};
+    const weir_status status =
+        weir_csv_read(path, "step,plan,kind,index,at_us,us", take_line, &reader);
     if (status) return status;
     const GArray *first = g_ptr_array_index(ranks, 0);
     if (steps->len != first->len)

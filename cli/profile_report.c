@@ -106,14 +106,6 @@ static void add_panels(weir_doc *doc, const profile_job *job, const panel *panel
 
 /* --- the page --------------------------------------------------------------------------------- */
 
-static void card(weir_doc *doc, const char *name, const char *note, const char *format,
-                 double value) G_GNUC_PRINTF(4, 0);
-static void card(weir_doc *doc, const char *name, const char *note, const char *format,
-                 double value) {
-  g_autofree char *text = g_strdup_printf(format, value);
-  weir_doc_card(doc, text, name, note);
-}
-
 static void add_head(weir_doc *doc, const profile_job *job, const profile_verdict *v) {
   g_autofree char *one = g_strdup_printf("the model allows %.2f at most", v->bound_over_one);
   g_autofree char *layers = g_strdup_printf("the model allows %.2f at most", v->bound_over_layers);
@@ -121,9 +113,9 @@ static void add_head(weir_doc *doc, const profile_job *job, const profile_verdic
   weir_doc_text(doc, "title", "A division of the gradient, planned and executed");
   weir_doc_text(doc, "sub", job->scenario);
   weir_doc_list(doc, "cards");
-  card(doc, "as fast as one bucket", one, "%.2f ×", v->over_one);
-  card(doc, "as fast as every tensor alone", layers, "%.2f ×", v->over_layers);
-  card(doc, "off at most", v->off_at->division, "%.1f %%", 100 * v->off);
+  weir_doc_figure(doc, "as fast as one bucket", one, "%.2f ×", v->over_one);
+  weir_doc_figure(doc, "as fast as every tensor alone", layers, "%.2f ×", v->over_layers);
+  weir_doc_figure(doc, "off at most", v->off_at->division, "%.1f %%", 100 * v->off);
   weir_doc_card(doc, order, "pairs in the order predicted", "predicted 5 % apart or more");
   weir_doc_end_list(doc);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "lab/doc.h"
 #include "lab/out.h"
 
 #define BASELINE "none:1:dense-ring"
@@ -162,65 +163,45 @@ void weir_comparison_judge(weir_comparison *c, double target) {
 
 /* --- telling ---------------------------------------------------------------------------------- */
 
-static void add_number(JsonBuilder *b, const char *name, bool known, double value) {
-  json_builder_set_member_name(b, name);
-  if (known && isfinite(value))
-    json_builder_add_double_value(b, value);
-  else
-    json_builder_add_null_value(b);
-}
-
-static void add_text(JsonBuilder *b, const char *name, const char *value) {
-  json_builder_set_member_name(b, name);
-  json_builder_add_string_value(b, value);
-}
-
-static void add_run(JsonBuilder *b, const weir_compared *run) {
+static void add_run(weir_doc *doc, const weir_compared *run) {
   const bool done = is_done(run);
-  json_builder_begin_object(b);
-  add_text(b, "policy", run->policy);
-  json_builder_set_member_name(b, "seed");
-  json_builder_add_int_value(b, (gint64)run->seed);
-  add_text(b, "status", state_name(run));
-  add_text(b, "folder", run->folder);
-  if (run->trouble) add_text(b, "error", run->trouble);
-  if (done) add_text(b, "network", run->network);
-  add_number(b, "final_accuracy", done, run->final_accuracy);
-  add_number(b, "time_to_accuracy_s", done, run->time_to_accuracy_s);
-  add_number(b, "elapsed_s", done, run->elapsed_s);
-  add_number(b, "comm_s", done, run->comm_s);
-  add_number(b, "wire_bytes", done, run->wire_bytes);
-  json_builder_set_member_name(b, "accuracy");
-  json_builder_begin_array(b);
+  weir_doc_object(doc, NULL);
+  weir_doc_text(doc, "policy", run->policy);
+  weir_doc_whole(doc, "seed", (gint64)run->seed);
+  weir_doc_text(doc, "status", state_name(run));
+  weir_doc_text(doc, "folder", run->folder);
+  if (run->trouble) weir_doc_text(doc, "error", run->trouble);
+  if (done) weir_doc_text(doc, "network", run->network);
+  weir_doc_number(doc, "final_accuracy", done ? run->final_accuracy : NAN);
+  weir_doc_number(doc, "time_to_accuracy_s", done ? run->time_to_accuracy_s : NAN);
+  weir_doc_number(doc, "elapsed_s", done ? run->elapsed_s : NAN);
+  weir_doc_number(doc, "comm_s", done ? run->comm_s : NAN);
+  weir_doc_number(doc, "wire_bytes", done ? run->wire_bytes : NAN);
+  weir_doc_list(doc, "accuracy");
   for (size_t k = 0; k < run->accuracies; k++) {
-    json_builder_begin_array(b);
-    json_builder_add_double_value(b, run->accuracy[k][0]);
-    json_builder_add_int_value(b, (gint64)run->accuracy[k][1]);
-    json_builder_add_double_value(b, run->accuracy[k][2]);
-    json_builder_end_array(b);
+    weir_doc_list(doc, NULL);
+    weir_doc_number(doc, NULL, run->accuracy[k][0]);
+    weir_doc_whole(doc, NULL, (gint64)run->accuracy[k][1]);
+    weir_doc_number(doc, NULL, run->accuracy[k][2]);
+    weir_doc_end_list(doc);
   }
-  json_builder_end_array(b);
-  json_builder_end_object(b);
+  weir_doc_end_list(doc);
+  weir_doc_end(doc);
 }
 
 weir_status weir_comparison_write(const weir_comparison *c, const char *scenario,
                                   const char *directory, char **text) {
-  g_autoptr(JsonBuilder) b = json_builder_new();
-  json_builder_begin_object(b);
-  add_text(b, "scenario", scenario);
-  add_number(b, "target_accuracy", true, c->target);
-  json_builder_set_member_name(b, "complete");
-  json_builder_add_boolean_value(b, weir_comparison_complete(c));
-  json_builder_set_member_name(b, "runs");
-  json_builder_begin_array(b);
-  for (size_t i = 0; i < c->count; i++) add_run(b, &c->runs[i]);
-  json_builder_end_array(b);
-  json_builder_end_object(b);
-  JsonNode *root = json_builder_get_root(b);
-  g_autofree char *json = json_to_string(root, TRUE), *lined = g_strconcat(json, "\n", NULL);
+  g_autoptr(JsonBuilder) doc = json_builder_new();
+  weir_doc_object(doc, NULL);
+  weir_doc_text(doc, "scenario", scenario);
+  weir_doc_number(doc, "target_accuracy", c->target);
+  weir_doc_flag(doc, "complete", weir_comparison_complete(c));
+  weir_doc_list(doc, "runs");
+  for (size_t i = 0; i < c->count; i++) add_run(doc, &c->runs[i]);
+  weir_doc_end_list(doc);
+  g_autofree char *json = weir_doc_lines(doc), *lined = g_strconcat(json, "\n", NULL);
   const weir_status status = weir_out_write(directory, "compare.json", lined);
   if (text) *text = g_strdup(lined);
-  json_node_unref(root);
   return status;
 }
 

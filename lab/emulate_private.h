@@ -79,6 +79,9 @@ double weir_emulate_phase_begin(const weir_emulate *emulate, size_t phase);
 weir_status weir_emulate_set(weir_emulation *run, double time_s);
 /* Read all counters and say how it goes. */
 weir_status weir_emulate_sample(weir_emulation *run, double time_s);
+/* What a worker's counters were in a sample. */
+const weir_shaper_counters *weir_emulate_counted(const weir_emulation *run, guint sample,
+                                                 uint32_t rank);
 /* Until all processes have ended. */
 weir_status weir_emulate_supervise(weir_emulation *run);
 /* The body of weir_stage_run; user: the weir_emulate. */

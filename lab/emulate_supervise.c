@@ -118,8 +118,8 @@ weir_status weir_emulate_set(weir_emulation *run, double time_s) {
 
 /* --- how it goes ------------------------------------------------------------------------------ */
 
-static const weir_shaper_counters *counters(const weir_emulation *run, guint sample,
-                                            uint32_t rank) {
+const weir_shaper_counters *weir_emulate_counted(const weir_emulation *run, guint sample,
+                                                 uint32_t rank) {
   return &g_array_index(run->counters, weir_shaper_counters,
                         (size_t)sample * run->emulate->scenario.workers + rank);
 }
@@ -138,10 +138,10 @@ static void show(weir_emulation *run, double time_s) {
                          (int)fmod(time_s, 60), run->in_force.delay_s * 1e3,
                          run->in_force.rate_bytes_s * 8e-6);
   for (uint32_t r = 0; r < MIN(workers, SHOWN); r++)
-    g_string_append_printf(
-        line, " %.4g",
-        (double)(counters(run, last, r)->sent_bytes - counters(run, last - 1, r)->sent_bytes) *
-            8e-6 / passed);
+    g_string_append_printf(line, " %.4g",
+                           (double)(weir_emulate_counted(run, last, r)->sent_bytes -
+                                    weir_emulate_counted(run, last - 1, r)->sent_bytes) *
+                               8e-6 / passed);
   if (workers > SHOWN) g_string_append(line, " ...");
   g_string_append_printf(line, "  %u of %u run", running, run->processes);
   const double left =
@@ -160,7 +160,10 @@ static void begin_schedule(weir_emulation *run, double time_s) {
   static const uint64_t begun = 1000000;
   const guint last = run->sample_s->len - 1;
   for (uint32_t r = 0; r < run->emulate->scenario.workers; r++) {
-    if (counters(run, last, r)->sent_bytes - counters(run, 0, r)->sent_bytes < begun) continue;
+    if (weir_emulate_counted(run, last, r)->sent_bytes -
+            weir_emulate_counted(run, 0, r)->sent_bytes <
+        begun)
+      continue;
     run->schedule_begin_s = run->next_change = time_s;
     if (run->emulate->options.relay) return;
     g_autofree char *line = g_strdup_printf("%.1f s: the schedule begins", time_s);

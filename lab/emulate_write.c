@@ -1,18 +1,8 @@
 /* emulate.json: what was set, what flowed, and when (docs/reference/runs.md). */
 
+#include "lab/doc.h"
 #include "lab/emulate_private.h"
 #include "lab/out.h"
-#include "lab/report_doc.h"
-
-static const weir_shaper_counters *counted(const weir_emulation *run, guint sample, uint32_t rank) {
-  return &g_array_index(run->counters, weir_shaper_counters,
-                        (size_t)sample * run->emulate->scenario.workers + rank);
-}
-
-static void add_whole(weir_doc *doc, const char *name, uint64_t value) {
-  if (name) json_builder_set_member_name(doc, name);
-  json_builder_add_int_value(doc, (gint64)value);
-}
 
 static double end_s(const weir_emulation *run) {
   return g_array_index(run->sample_s, double, run->sample_s->len - 1);
@@ -40,16 +30,16 @@ static void add_settings(weir_doc *doc, const weir_emulation *run) {
 static void add_workers(weir_doc *doc, const weir_emulation *run) {
   weir_doc_list(doc, "workers");
   for (uint32_t r = 0; r < run->emulate->scenario.workers; r++) {
-    const weir_shaper_counters *last = counted(run, run->sample_s->len - 1, r);
-    const weir_shaper_counters *first = counted(run, 0, r);
+    const weir_shaper_counters *last = weir_emulate_counted(run, run->sample_s->len - 1, r);
+    const weir_shaper_counters *first = weir_emulate_counted(run, 0, r);
     char address[WEIR_ADDRESS_MAX];
     weir_topology_address((int)r, address);
     weir_doc_object(doc, NULL);
     weir_doc_text(doc, "address", address);
-    add_whole(doc, "sent_bytes", last->sent_bytes - first->sent_bytes);
-    add_whole(doc, "sent_packets", last->sent_packets - first->sent_packets);
-    add_whole(doc, "dropped_packets", last->dropped_packets - first->dropped_packets);
-    add_whole(doc, "received_bytes", last->received_bytes - first->received_bytes);
+    weir_doc_whole(doc, "sent_bytes", last->sent_bytes - first->sent_bytes);
+    weir_doc_whole(doc, "sent_packets", last->sent_packets - first->sent_packets);
+    weir_doc_whole(doc, "dropped_packets", last->dropped_packets - first->dropped_packets);
+    weir_doc_whole(doc, "received_bytes", last->received_bytes - first->received_bytes);
     weir_doc_end(doc);
   }
   weir_doc_end_list(doc);
@@ -59,7 +49,7 @@ static void add_processes(weir_doc *doc, const weir_emulation *run) {
   weir_doc_list(doc, "processes");
   for (uint32_t p = 0; p < run->processes; p++) {
     weir_doc_object(doc, NULL);
-    add_whole(doc, "exit_code", (uint64_t)run->process[p].code);
+    weir_doc_whole(doc, "exit_code", run->process[p].code);
     weir_doc_flag(doc, "put_down", run->process[p].put_down);
     weir_doc_number(doc, "ended_s", run->process[p].ended_s);
     weir_doc_end(doc);
@@ -72,9 +62,9 @@ static void add_bytes(weir_doc *doc, const char *name, const weir_emulation *run
                       bool sent) {
   weir_doc_list(doc, name);
   for (uint32_t r = 0; r < run->emulate->scenario.workers; r++) {
-    const weir_shaper_counters *now = counted(run, sample, r),
-                               *before = counted(run, sample - 1, r);
-    add_whole(
+    const weir_shaper_counters *now = weir_emulate_counted(run, sample, r),
+                               *before = weir_emulate_counted(run, sample - 1, r);
+    weir_doc_whole(
         doc, NULL,
         sent ? now->sent_bytes - before->sent_bytes : now->received_bytes - before->received_bytes);
   }
@@ -97,7 +87,7 @@ static void add_samples(weir_doc *doc, const weir_emulation *run) {
 static void add_head(weir_doc *doc, const weir_emulation *run, int exit_code) {
   static const char *const launchers[] = {"none", "torchrun", "mpirun"};
   const weir_emulate *e = run->emulate;
-  add_whole(doc, "format", WEIR_EMULATE_VERSION);
+  weir_doc_whole(doc, "format", WEIR_EMULATE_VERSION);
   weir_doc_text(doc, "scenario", e->scenario.name);
   weir_doc_text(doc, "network", weir_emulate_network(e));
   weir_doc_text(doc, "launcher", launchers[e->launcher]);
@@ -113,7 +103,7 @@ static void add_head(weir_doc *doc, const weir_emulation *run, int exit_code) {
                 run->interrupted ? "interrupted"
                 : run->timed_out ? "timed out"
                                  : "done");
-  add_whole(doc, "exit_code", (uint64_t)exit_code);
+  weir_doc_whole(doc, "exit_code", exit_code);
 }
 
 weir_status weir_emulate_write(const weir_emulation *run, int exit_code) {
@@ -124,8 +114,6 @@ weir_status weir_emulate_write(const weir_emulation *run, int exit_code) {
   add_workers(doc, run);
   add_processes(doc, run);
   add_samples(doc, run);
-  weir_doc_end(doc);
-  g_autoptr(JsonNode) root = json_builder_get_root(doc);
-  g_autofree char *text = json_to_string(root, TRUE);
+  g_autofree char *text = weir_doc_lines(doc);
   return weir_out_write(run->emulate->out, "emulate.json", text);
 }

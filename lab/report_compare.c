@@ -298,14 +298,6 @@ static double time_of(const weir_report_group *groups, size_t count, const char 
   return NAN;
 }
 
-static void card(weir_doc *doc, const char *name, const char *note, const char *format,
-                 double value) G_GNUC_PRINTF(4, 0);
-static void card(weir_doc *doc, const char *name, const char *note, const char *format,
-                 double value) {
-  g_autofree char *text = isnan(value) ? g_strdup("–") : g_strdup_printf(format, value);
-  weir_doc_card(doc, text, name, note);
-}
-
 /* groups are sorted, so the fixed policies' best and median can be read off; one that never gets
  * there counts as slower than all others. */
 static void add_cards(weir_doc *doc, const weir_report_comparison *c,
@@ -319,13 +311,14 @@ static void add_cards(weir_doc *doc, const weir_report_comparison *c,
                         : n % 2 ? fixed[n / 2]->time
                                 : (fixed[n / 2 - 1]->time + fixed[n / 2]->time) / 2;
   weir_doc_list(doc, "cards");
-  card(doc, "target accuracy", "on the test data", "%.2f %%", 100 * c->target);
-  card(doc, "policy weir's time", "to the target, mean over seeds", "%.1f s", weir);
-  card(doc, "the best fixed policy's time", n ? fixed[0]->policy : "none was run", "%.2f ×",
-       n ? weir / fixed[0]->time : NAN);
-  card(doc, "the fixed policies' median time", "less is better", "%.2f ×", weir / median);
-  card(doc, "policy paper's time", "less is better", "%.2f ×",
-       weir / time_of(groups, count, "paper"));
+  weir_doc_figure(doc, "target accuracy", "on the test data", "%.2f %%", 100 * c->target);
+  weir_doc_figure(doc, "policy weir's time", "to the target, mean over seeds", "%.1f s", weir);
+  weir_doc_figure(doc, "the best fixed policy's time", n ? fixed[0]->policy : "none was run",
+                  "%.2f ×", n ? weir / fixed[0]->time : NAN);
+  weir_doc_figure(doc, "the fixed policies' median time", "less is better", "%.2f ×",
+                  weir / median);
+  weir_doc_figure(doc, "policy paper's time", "less is better", "%.2f ×",
+                  weir / time_of(groups, count, "paper"));
   weir_doc_end_list(doc);
 }
 

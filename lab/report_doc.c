@@ -3,55 +3,18 @@
 #include <math.h>
 #include <string.h>
 
-static void member(weir_doc *doc, const char *name) {
-  if (name) json_builder_set_member_name(doc, name);
-}
-
-void weir_doc_text(weir_doc *doc, const char *name, const char *text) {
-  member(doc, name);
-  json_builder_add_string_value(doc, text);
-}
-
-void weir_doc_format(weir_doc *doc, const char *name, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  g_autofree char *text = g_strdup_vprintf(format, args);
-  va_end(args);
-  weir_doc_text(doc, name, text);
-}
-
-void weir_doc_number(weir_doc *doc, const char *name, double value) {
-  member(doc, name);
-  if (isfinite(value))
-    json_builder_add_double_value(doc, value);
-  else
-    json_builder_add_null_value(doc);
-}
-
-void weir_doc_flag(weir_doc *doc, const char *name, bool value) {
-  member(doc, name);
-  json_builder_add_boolean_value(doc, value);
-}
-
-void weir_doc_object(weir_doc *doc, const char *name) {
-  member(doc, name);
-  json_builder_begin_object(doc);
-}
-
-void weir_doc_list(weir_doc *doc, const char *name) {
-  member(doc, name);
-  json_builder_begin_array(doc);
-}
-
-void weir_doc_end(weir_doc *doc) { json_builder_end_object(doc); }
-void weir_doc_end_list(weir_doc *doc) { json_builder_end_array(doc); }
-
 void weir_doc_card(weir_doc *doc, const char *value, const char *name, const char *note) {
   weir_doc_object(doc, NULL);
   weir_doc_text(doc, "value", value);
   weir_doc_text(doc, "name", name);
   weir_doc_text(doc, "note", note);
   weir_doc_end(doc);
+}
+
+void weir_doc_figure(weir_doc *doc, const char *name, const char *note, const char *format,
+                     double value) {
+  g_autofree char *text = isnan(value) ? g_strdup("–") : g_strdup_printf(format, value);
+  weir_doc_card(doc, text, name, note);
 }
 
 void weir_doc_notice(weir_doc *doc, bool good, const char *text) {

@@ -11,24 +11,15 @@
 #ifndef WEIR_LAB_REPORT_DOC_H
 #define WEIR_LAB_REPORT_DOC_H
 
-#include <json-glib/json-glib.h>
 #include <stdbool.h>
 #include <weir/status.h>
 
-typedef JsonBuilder weir_doc;
-
-/* Members of the object that is being built, or elements of the list where name is NULL.  A number
- * that is not finite is null. */
-void weir_doc_text(weir_doc *doc, const char *name, const char *text);
-void weir_doc_format(weir_doc *doc, const char *name, const char *format, ...) G_GNUC_PRINTF(3, 4);
-void weir_doc_number(weir_doc *doc, const char *name, double value);
-void weir_doc_flag(weir_doc *doc, const char *name, bool value);
-void weir_doc_object(weir_doc *doc, const char *name);
-void weir_doc_list(weir_doc *doc, const char *name);
-void weir_doc_end(weir_doc *doc); /* an object */
-void weir_doc_end_list(weir_doc *doc);
+#include "lab/doc.h"
 
 void weir_doc_card(weir_doc *doc, const char *value, const char *name, const char *note);
+/* A card with a number in the given format of one double; a dash for NAN. */
+void weir_doc_figure(weir_doc *doc, const char *name, const char *note, const char *format,
+                     double value) G_GNUC_PRINTF(4, 0);
 void weir_doc_notice(weir_doc *doc, bool good, const char *text);
 void weir_doc_key(weir_doc *doc, const char *name, const char *colour);
 /* A section and its list of parts. */

@@ -18,14 +18,6 @@ static void add_sub(weir_doc *doc, const weir_report_summary *s) {
   weir_doc_text(doc, "sub", sub->str);
 }
 
-static void card(weir_doc *doc, const char *name, const char *note, const char *format,
-                 double value) G_GNUC_PRINTF(4, 0);
-static void card(weir_doc *doc, const char *name, const char *note, const char *format,
-                 double value) {
-  g_autofree char *text = isnan(value) ? g_strdup("–") : g_strdup_printf(format, value);
-  weir_doc_card(doc, text, name, note);
-}
-
 static void add_cards(weir_doc *doc, const weir_report_data *data) {
   const weir_report_summary *s = &data->summary;
   g_autofree char *steps = isnan(s->steps)
@@ -36,14 +28,16 @@ static void add_cards(weir_doc *doc, const weir_report_data *data) {
   g_autofree char *made = g_strdup_printf("in %zu decisions", data->decision_count);
   weir_doc_list(doc, "cards");
   if (isfinite(s->final_accuracy)) /* a PyTorch training has none that is known here */
-    card(doc, "final test accuracy", "on the test data", "%.2f %%", 100 * s->final_accuracy);
-  card(doc, "elapsed", steps, "%.1f s", s->elapsed_s);
-  card(doc, "communicating", share, "%.1f s", s->comm_s);
+    weir_doc_figure(doc, "final test accuracy", "on the test data", "%.2f %%",
+                    100 * s->final_accuracy);
+  weir_doc_figure(doc, "elapsed", steps, "%.1f s", s->elapsed_s);
+  weir_doc_figure(doc, "communicating", share, "%.1f s", s->comm_s);
   if (s->trials_s > 0)
-    card(doc, "trials", "of the time, in steps that were rolled back", "%.1f %%",
-         100 * s->trial_share);
-  card(doc, "sent by rank 0", "headers and trials included", "%.1f MB", s->wire_bytes / 1e6);
-  card(doc, "plan switches", made, "%.0f", s->switches);
+    weir_doc_figure(doc, "trials", "of the time, in steps that were rolled back", "%.1f %%",
+                    100 * s->trial_share);
+  weir_doc_figure(doc, "sent by rank 0", "headers and trials included", "%.1f MB",
+                  s->wire_bytes / 1e6);
+  weir_doc_figure(doc, "plan switches", made, "%.0f", s->switches);
   weir_doc_end_list(doc);
 }
 

@@ -9,6 +9,7 @@
 #include <weir/weir.h>
 
 #include "base/base.h"
+#include "lab/doc.h"
 #include "lab/out.h"
 #include "lab/report_data.h"
 #include "lab/runner.h"
@@ -41,32 +42,18 @@ static void texts_of(weir_run_record *r, text_member members[TEXTS]) {
 weir_status weir_run_record_write(const weir_run_record *record, const char *out) {
   weir_run_record r = *record;
   text_member members[TEXTS];
-  char number[32];
-  g_autoptr(JsonBuilder) b = json_builder_new();
-  json_builder_begin_object(b);
-  json_builder_set_member_name(b, "format");
-  json_builder_add_int_value(b, FORMAT);
-  json_builder_set_member_name(b, "weir");
-  json_builder_add_string_value(b, weir_version());
+  g_autoptr(JsonBuilder) doc = json_builder_new();
+  weir_doc_object(doc, NULL);
+  weir_doc_whole(doc, "format", FORMAT);
+  weir_doc_text(doc, "weir", weir_version());
   texts_of(&r, members);
-  for (size_t i = 0; i < TEXTS; i++) {
-    json_builder_set_member_name(b, members[i].name);
-    json_builder_add_string_value(b, *members[i].at);
-  }
-  json_builder_set_member_name(b, "workers");
-  json_builder_add_int_value(b, r.workers);
+  for (size_t i = 0; i < TEXTS; i++) weir_doc_text(doc, members[i].name, *members[i].at);
+  weir_doc_whole(doc, "workers", r.workers);
   /* Beyond 2^63 JSON's readers do not agree. */
-  (void)snprintf(number, sizeof number, "%" PRIu64, r.seed);
-  json_builder_set_member_name(b, "seed");
-  json_builder_add_string_value(b, number);
-  (void)snprintf(number, sizeof number, "%" PRIu64, r.run);
-  json_builder_set_member_name(b, "run");
-  json_builder_add_string_value(b, number);
-  json_builder_set_member_name(b, "profile");
-  json_builder_add_boolean_value(b, r.profile);
-  json_builder_end_object(b);
-  g_autoptr(JsonNode) root = json_builder_get_root(b);
-  g_autofree char *text = json_to_string(root, TRUE);
+  weir_doc_format(doc, "seed", "%" PRIu64, r.seed);
+  weir_doc_format(doc, "run", "%" PRIu64, r.run);
+  weir_doc_flag(doc, "profile", r.profile);
+  g_autofree char *text = weir_doc_lines(doc);
   return weir_out_write(out, WEIR_OUT_RECORD, text);
 }
 

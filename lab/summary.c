@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "lab/doc.h"
 #include "lab/out.h"
 #include "lab/steplog.h"
 
@@ -94,25 +95,7 @@ double weir_summary_probe_share(const weir_steplog *log) {
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static void add_number(JsonBuilder *b, const char *name, double value) {
-  json_builder_set_member_name(b, name);
-  if (isfinite(value))
-    json_builder_add_double_value(b, value);
-  else
-    json_builder_add_null_value(b);
-}
-
-static void add_whole(JsonBuilder *b, const char *name, gint64 value) {
-  json_builder_set_member_name(b, name);
-  json_builder_add_int_value(b, value);
-}
-
-static void add_text(JsonBuilder *b, const char *name, const char *value) {
-  json_builder_set_member_name(b, name);
-  json_builder_add_string_value(b, value);
-}
-
-static void add_totals(JsonBuilder *b, const weir_steplog *log) {
+static void add_totals(weir_doc *doc, const weir_steplog *log) {
   double comm = 0, compress = 0, compute = 0, overhead = 0, accuracy = NAN, loss = NAN;
   double trials = 0, before_s = 0;
   uint64_t bytes = 0, steps = 0, switches = 0, last_plan = 0;
@@ -135,38 +118,37 @@ static void add_totals(JsonBuilder *b, const weir_steplog *log) {
     last_plan = digest;
     steps++;
   }
-  add_number(b, "final_accuracy", accuracy);
-  add_number(b, "final_loss", loss);
-  add_number(b, "elapsed_s", log->count ? log->rows[log->count - 1].elapsed_s : 0);
-  add_number(b, "comm_s", comm);
-  add_number(b, "compress_s", compress);
-  add_number(b, "compute_s", compute);
-  add_number(b, "overhead_s", overhead);
-  add_number(b, "trials_s", trials);
-  add_number(b, "trial_share", before_s > 0 ? trials / before_s : 0);
-  add_whole(b, "switches", (gint64)switches);
-  add_whole(b, "wire_bytes", (gint64)bytes);
-  add_number(b, "probe_share", weir_summary_probe_share(log));
-  add_whole(b, "steps", (gint64)steps);
+  weir_doc_number(doc, "final_accuracy", accuracy);
+  weir_doc_number(doc, "final_loss", loss);
+  weir_doc_number(doc, "elapsed_s", log->count ? log->rows[log->count - 1].elapsed_s : 0);
+  weir_doc_number(doc, "comm_s", comm);
+  weir_doc_number(doc, "compress_s", compress);
+  weir_doc_number(doc, "compute_s", compute);
+  weir_doc_number(doc, "overhead_s", overhead);
+  weir_doc_number(doc, "trials_s", trials);
+  weir_doc_number(doc, "trial_share", before_s > 0 ? trials / before_s : 0);
+  weir_doc_whole(doc, "switches", (gint64)switches);
+  weir_doc_whole(doc, "wire_bytes", (gint64)bytes);
+  weir_doc_number(doc, "probe_share", weir_summary_probe_share(log));
+  weir_doc_whole(doc, "steps", (gint64)steps);
 }
 
 /* What was found when, of the accuracy or the loss on the test set. */
-static void add_evaluations(JsonBuilder *b, const weir_steplog *log, const char *name,
+static void add_evaluations(weir_doc *doc, const weir_steplog *log, const char *name,
                             size_t offset) {
-  json_builder_set_member_name(b, name);
-  json_builder_begin_array(b);
+  weir_doc_list(doc, name);
   for (size_t i = 0; i < log->count; i++) {
     const weir_row *row = &log->rows[i];
     double value;
     memcpy(&value, (const char *)row + offset, sizeof value);
     if (!isfinite(value)) continue;
-    json_builder_begin_array(b);
-    json_builder_add_double_value(b, row->elapsed_s);
-    json_builder_add_int_value(b, (gint64)row->info.step);
-    json_builder_add_double_value(b, value);
-    json_builder_end_array(b);
+    weir_doc_list(doc, NULL);
+    weir_doc_number(doc, NULL, row->elapsed_s);
+    weir_doc_whole(doc, NULL, (gint64)row->info.step);
+    weir_doc_number(doc, NULL, value);
+    weir_doc_end_list(doc);
   }
-  json_builder_end_array(b);
+  weir_doc_end_list(doc);
 }
 
 /* The median of what was set: the very value for a phase, a typical one for a trace. */
@@ -181,82 +163,66 @@ static double median_set(const weir_steplog *log, bool latency) {
   return median;
 }
 
-static void add_phase(JsonBuilder *b, const weir_summary *s, const char *decisions,
-                      const char *name, uint32_t first, uint32_t last, double latency_s,
-                      double bandwidth) {
+static void add_phase(weir_doc *doc, const weir_summary *s, const char *decisions, const char *name,
+                      uint32_t first, uint32_t last, double latency_s, double bandwidth) {
   const double measured_latency = weir_summary_median(s->log, first, last, true);
   const double measured_rate = weir_summary_median(s->log, first, last, false);
   const double goodput = median_of(s->log, first, last, offsetof(weir_step_info, goodput_bytes_s));
   const int answered = weir_summary_answered(s->log, decisions, first, last);
-  json_builder_begin_object(b);
-  add_text(b, "name", name);
-  add_whole(b, "first_epoch", first);
-  add_whole(b, "last_epoch", last);
-  add_number(b, "set_latency_ms", latency_s * 1e3);
-  add_number(b, "set_bandwidth_gbps", bandwidth * 8e-9);
-  add_number(b, "measured_latency_ms", measured_latency > 0 ? measured_latency * 1e3 : NAN);
-  add_number(b, "measured_bandwidth_gbps", measured_rate > 0 ? measured_rate * 8e-9 : NAN);
-  add_number(b, "measured_goodput_gbps", goodput > 0 ? goodput * 8e-9 : NAN);
+  weir_doc_object(doc, NULL);
+  weir_doc_text(doc, "name", name);
+  weir_doc_whole(doc, "first_epoch", first);
+  weir_doc_whole(doc, "last_epoch", last);
+  weir_doc_number(doc, "set_latency_ms", latency_s * 1e3);
+  weir_doc_number(doc, "set_bandwidth_gbps", bandwidth * 8e-9);
+  weir_doc_number(doc, "measured_latency_ms", measured_latency > 0 ? measured_latency * 1e3 : NAN);
+  weir_doc_number(doc, "measured_bandwidth_gbps", measured_rate > 0 ? measured_rate * 8e-9 : NAN);
+  weir_doc_number(doc, "measured_goodput_gbps", goodput > 0 ? goodput * 8e-9 : NAN);
   if (answered >= 0)
-    add_whole(b, "answered_in_steps", answered);
+    weir_doc_whole(doc, "answered_in_steps", answered);
   else
-    add_number(b, "answered_in_steps", NAN);
-  json_builder_end_object(b);
+    weir_doc_number(doc, "answered_in_steps", NAN);
+  weir_doc_end(doc);
 }
 
-static void add_phases(JsonBuilder *b, const weir_summary *s, const char *decisions) {
+static void add_phases(weir_doc *doc, const weir_summary *s, const char *decisions) {
   const weir_scenario *scenario = s->scenario;
-  json_builder_set_member_name(b, "phases");
-  json_builder_begin_array(b);
+  weir_doc_list(doc, "phases");
   for (size_t i = 0; i < scenario->phase_count; i++) {
     const weir_phase *phase = &scenario->phases[i];
     weir_shape shape;
     weir_scenario_shape(scenario, phase, &shape);
-    add_phase(b, s, decisions, phase->name, phase->first_epoch, phase->last_epoch, shape.delay_s,
+    add_phase(doc, s, decisions, phase->name, phase->first_epoch, phase->last_epoch, shape.delay_s,
               shape.rate_bytes_s);
   }
   if (!scenario->phase_count && *scenario->trace.file)
-    add_phase(b, s, decisions, "trace", scenario->first_epoch,
+    add_phase(doc, s, decisions, "trace", scenario->first_epoch,
               scenario->first_epoch + scenario->epochs - 1, median_set(s->log, true),
               median_set(s->log, false));
-  json_builder_end_array(b);
-}
-
-static weir_status write_json(JsonBuilder *b, const char *directory) {
-  g_autoptr(JsonGenerator) generator = json_generator_new();
-  JsonNode *root = json_builder_get_root(b);
-  json_generator_set_root(generator, root);
-  json_generator_set_pretty(generator, TRUE);
-  g_autofree char *text = json_generator_to_data(generator, NULL);
-  g_autofree char *lined = g_strconcat(text, "\n", NULL);
-  const weir_status status = weir_out_write(directory, "summary.json", lined);
-  json_node_unref(root);
-  return status;
+  weir_doc_end_list(doc);
 }
 
 weir_status weir_summary_write(const weir_summary *s, const char *directory) {
   char *path = g_build_filename(directory, "decisions.jsonl", NULL), *decisions = NULL;
   if (!g_file_get_contents(path, &decisions, NULL, NULL)) decisions = g_strdup("");
   g_free(path);
-  g_autoptr(JsonBuilder) b = json_builder_new();
-  json_builder_begin_object(b);
-  add_text(b, "scenario", s->scenario->name);
-  add_whole(b, "workers", s->scenario->workers);
-  add_text(b, "network", s->network);
-  add_text(b, "clock", s->clock);
-  add_text(b, "policy", s->policy);
-  add_whole(b, "seed", (gint64)s->scenario->seed);
-  add_totals(b, s->log);
-  json_builder_set_member_name(b, "weights_sha256");
-  json_builder_begin_array(b);
+  g_autoptr(JsonBuilder) doc = json_builder_new();
+  weir_doc_object(doc, NULL);
+  weir_doc_text(doc, "scenario", s->scenario->name);
+  weir_doc_whole(doc, "workers", s->scenario->workers);
+  weir_doc_text(doc, "network", s->network);
+  weir_doc_text(doc, "clock", s->clock);
+  weir_doc_text(doc, "policy", s->policy);
+  weir_doc_whole(doc, "seed", (gint64)s->scenario->seed);
+  add_totals(doc, s->log);
+  weir_doc_list(doc, "weights_sha256");
   for (uint32_t r = 0; r < s->scenario->workers; r++)
-    json_builder_add_string_value(b, s->weights_sha256[r]);
-  json_builder_end_array(b);
-  add_evaluations(b, s->log, "accuracy", offsetof(weir_row, accuracy));
-  add_evaluations(b, s->log, "test_loss", offsetof(weir_row, test_loss));
-  add_phases(b, s, decisions);
-  json_builder_end_object(b);
-  weir_status status = write_json(b, directory);
+    weir_doc_text(doc, NULL, s->weights_sha256[r]);
+  weir_doc_end_list(doc);
+  add_evaluations(doc, s->log, "accuracy", offsetof(weir_row, accuracy));
+  add_evaluations(doc, s->log, "test_loss", offsetof(weir_row, test_loss));
+  add_phases(doc, s, decisions);
+  g_autofree char *text = weir_doc_lines(doc), *lined = g_strconcat(text, "\n", NULL);
   g_free(decisions);
-  return status;
+  return weir_out_write(directory, "summary.json", lined);
 }
