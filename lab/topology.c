@@ -22,26 +22,16 @@
 
 #include "base/base.h"
 #include "lab/stage.h"
+#include "netprobe/netlink.h"
 
 static weir_status refused(int error, const char *what, const char *name) {
   return weir_fail(error == -NLE_NOMEM ? WEIR_E_NOMEM : WEIR_E_UNSUPPORTED,
                    "the kernel refuses %s %s: %s", what, name, nl_geterror(error));
 }
 
-static weir_status connect_route(struct nl_sock **socket) {
-  *socket = nl_socket_alloc();
-  if (!*socket) return weir_fail(WEIR_E_NOMEM, "no memory for a netlink socket");
-  errno = 0;
-  const int error = nl_connect(*socket, NETLINK_ROUTE), why = errno;
-  if (!error) return WEIR_OK;
-  nl_socket_free(*socket);
-  return weir_fail(WEIR_E_UNSUPPORTED, "no netlink socket: %s",
-                   why ? strerror(why) : nl_geterror(error)); /* libnl knows few reasons */
-}
-
-static weir_status weir_netlink_up(const char *name) {
+static weir_status bring_up(const char *name) {
   struct nl_sock *socket;
-  weir_status status = connect_route(&socket);
+  weir_status status = weir_netlink_open(&socket);
   if (status) return status;
   struct rtnl_link *old = NULL, *change = rtnl_link_alloc();
   int error = change ? rtnl_link_get_kernel(socket, 0, name, &old) : -NLE_NOMEM;
@@ -55,9 +45,9 @@ static weir_status weir_netlink_up(const char *name) {
   return error ? refused(error, "to bring up", name) : WEIR_OK;
 }
 
-static weir_status weir_netlink_bridge(const char *name) {
+static weir_status add_bridge(const char *name) {
   struct nl_sock *socket;
-  weir_status status = connect_route(&socket);
+  weir_status status = weir_netlink_open(&socket);
   if (status) return status;
   const int error = rtnl_link_bridge_add(socket, name);
   nl_socket_free(socket);
@@ -65,9 +55,9 @@ static weir_status weir_netlink_bridge(const char *name) {
 }
 
 /* A veth pair: name here, peer in the namespace of the descriptor. */
-static weir_status weir_netlink_veth(const char *name, const char *peer_name, int peer_namespace) {
+static weir_status add_veth(const char *name, const char *peer_name, int peer_namespace) {
   struct nl_sock *socket;
-  weir_status status = connect_route(&socket);
+  weir_status status = weir_netlink_open(&socket);
   if (status) return status;
   struct rtnl_link *link = rtnl_link_veth_alloc();
   int error = -NLE_NOMEM;
@@ -92,12 +82,12 @@ static weir_status index_of(const char *name, int *index) {
                    strerror(errno));
 }
 
-static weir_status weir_netlink_enslave(const char *name, const char *bridge) {
+static weir_status put_on_bridge(const char *name, const char *bridge) {
   struct nl_sock *socket;
   int under = 0, index = 0;
   weir_status status = index_of(bridge, &under);
   if (!status) status = index_of(name, &index);
-  if (!status) status = connect_route(&socket);
+  if (!status) status = weir_netlink_open(&socket);
   if (status) return status;
   const int error = rtnl_link_enslave_ifindex(socket, under, index);
   nl_socket_free(socket);
@@ -148,12 +138,12 @@ static int widen_route(struct nl_sock *socket, int index, struct nl_addr *networ
 
 /* Give an IPv4 address (host byte order), and a route to its network on which TCP starts with so
  * many packets in flight. */
-static weir_status weir_netlink_address(const char *link, uint32_t address, int prefix,
-                                        uint32_t initial_packets) {
+static weir_status give_address(const char *link, uint32_t address, int prefix,
+                                uint32_t initial_packets) {
   struct nl_sock *socket;
   int index = 0;
   weir_status status = index_of(link, &index);
-  if (!status) status = connect_route(&socket);
+  if (!status) status = weir_netlink_open(&socket);
   if (status) return status;
   const uint32_t mask = prefix ? ~UINT32_C(0) << (32 - prefix) : 0;
   struct nl_addr *local = network_address(address, prefix);
@@ -254,10 +244,9 @@ static uint32_t address_of(int worker) { return 10u << 24 | 77u << 16 | (uint32_
 static weir_status configure_worker(int worker, double window_bytes) {
   const double packets = fmin(30000, fmax(1000, 1.5 * window_bytes / 1448));
   weir_status status = open_windows(window_bytes);
-  if (!status) status = weir_netlink_up("lo");
-  if (!status) status = weir_netlink_up(WEIR_TOPOLOGY_LINK);
-  if (!status)
-    status = weir_netlink_address(WEIR_TOPOLOGY_LINK, address_of(worker), 16, (uint32_t)packets);
+  if (!status) status = bring_up("lo");
+  if (!status) status = bring_up(WEIR_TOPOLOGY_LINK);
+  if (!status) status = give_address(WEIR_TOPOLOGY_LINK, address_of(worker), 16, (uint32_t)packets);
   return status;
 }
 
@@ -270,9 +259,9 @@ static weir_status add_worker(weir_topology *t, int worker, double window_bytes)
   if (status || home) return status ? status : home;
   char name[IF_NAMESIZE];
   (void)snprintf(name, sizeof name, "w%d", worker);
-  status = weir_netlink_veth(name, WEIR_TOPOLOGY_LINK, t->namespaces[worker]);
-  if (!status) status = weir_netlink_enslave(name, WEIR_TOPOLOGY_BRIDGE);
-  if (!status) status = weir_netlink_up(name);
+  status = add_veth(name, WEIR_TOPOLOGY_LINK, t->namespaces[worker]);
+  if (!status) status = put_on_bridge(name, WEIR_TOPOLOGY_BRIDGE);
+  if (!status) status = bring_up(name);
   if (!status) status = enter(t->namespaces[worker]);
   if (!status) status = configure_worker(worker, window_bytes);
   if (!status) status = weir_shaper_open(&t->shapers[worker], WEIR_TOPOLOGY_LINK);
@@ -296,9 +285,9 @@ weir_status weir_topology_create(weir_topology **out, int workers, double window
   t->workers = workers;
   for (int r = 0; r < workers; r++) t->namespaces[r] = -1;
   if ((status = own_namespace(&t->home))) goto failed;
-  if ((status = weir_netlink_up("lo"))) goto failed;
-  if ((status = weir_netlink_bridge(WEIR_TOPOLOGY_BRIDGE))) goto failed;
-  if ((status = weir_netlink_up(WEIR_TOPOLOGY_BRIDGE))) goto failed;
+  if ((status = bring_up("lo"))) goto failed;
+  if ((status = add_bridge(WEIR_TOPOLOGY_BRIDGE))) goto failed;
+  if ((status = bring_up(WEIR_TOPOLOGY_BRIDGE))) goto failed;
   for (int r = 0; r < workers; r++)
     if ((status = add_worker(t, r, window_bytes))) goto failed;
   *out = t;

@@ -25,10 +25,13 @@ weir_status weir_netlink_open(struct nl_sock **out) {
   *out = NULL;
   struct nl_sock *socket = nl_socket_alloc();
   if (!socket) return weir_fail(WEIR_E_NOMEM, "no memory for a netlink socket");
-  const int error = nl_connect(socket, NETLINK_ROUTE);
+  errno = 0;
+  const int error = nl_connect(socket, NETLINK_ROUTE), why = errno;
   if (error < 0) {
     nl_socket_free(socket);
-    return weir_netlink_fail(error, "cannot connect to rtnetlink");
+    const weir_status status = weir_netlink_fail(error, "cannot connect to rtnetlink");
+    /* libnl knows few reasons */
+    return why ? weir_fail(status, "cannot connect to rtnetlink: %s", strerror(why)) : status;
   }
   const struct timeval limit = {.tv_sec = 5};
   if (setsockopt(nl_socket_get_fd(socket), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit)) {
