@@ -6,6 +6,7 @@
 
 #include <linux/filter.h>
 #include <math.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "ranks.h"
@@ -31,6 +32,18 @@ typedef struct blow {
 
 static inline bool chaos_passes(const blow *b) { return b->kind == PAUSED || b->kind == PARTED; }
 
+/* What happens to a rank; NULL: nothing. */
+static inline const blow *chaos_blow_of(const blow *blows, int count, int rank) {
+  for (int i = 0; i < count; i++)
+    if (blows[i].victim == rank) return &blows[i];
+  return NULL;
+}
+
+/* Nobody has had to wait so long for it that it could be taken for lost. */
+static inline bool chaos_harmless(const blow *blows, int count, double short_s) {
+  return count == 1 && blows->kind == PAUSED && blows->pause_s <= short_s;
+}
+
 static inline uint32_t chaos_address(int rank) { return INADDR_LOOPBACK + (uint32_t)rank; }
 
 /* Processes that want to run and may not make a machine stand still for them alone: each tells at
@@ -47,12 +60,6 @@ static inline void chaos_waited(void) {
   while (worst_s < waited_s &&
          !atomic_compare_exchange_weak(&chaos_stalls->worst_s, &worst_s, waited_s))
     continue;
-}
-
-/* What a round is played again for, in a long run. */
-static inline void chaos_again(const char *what, const char *why, double stall_s) {
-  if (getenv("WEIR_STRESS_ROUNDS"))
-    fprintf(stderr, "played again after %.2f s: %s: %s\n", stall_s, what, why);
 }
 
 /* --- sockets of another process --------------------------------------------------------------- */
@@ -169,6 +176,78 @@ static inline void chaos_print(void) {
       if (chaos_table[m][k].rounds > 0)
         fprintf(stderr, "%-7s %-8s %6d %15.2f %16.2f\n", chaos_moment[m], chaos_kind[k],
                 chaos_table[m][k].rounds, chaos_table[m][k].found_s, chaos_table[m][k].call_s);
+}
+
+/* --- rounds ----------------------------------------------------------------------------------- */
+
+typedef struct chaos_verdict {
+  bool right;
+  bool never; /* whatever the machine did, this must not be */
+  char text[512];
+} chaos_verdict;
+
+typedef struct chaos_game {
+  const char *name;
+  uint64_t rounds; /* unless the environment says otherwise */
+  size_t bytes;    /* of a round, which is in memory shared with the ranks */
+  /* Draws the round and plays it; *moment: of the blow. */
+  chaos_verdict (*play)(void *round, uint64_t seed, uint64_t number, stalls *w, int *moment);
+  void (*describe)(const void *round, uint64_t number, char *text, size_t room);
+  double linger_s; /* until what killed ranks leave behind has ended */
+} chaos_game;
+
+/* A round that fails while the machine stood still says nothing and is played again, unless what it
+ * shows must not be at any speed.  Returns how often that was. */
+static inline int chaos_round(const chaos_game *game, uint64_t seed, uint64_t number, bool alone,
+                              stalls *w) {
+  void *round = group_shared(game->bytes);
+  char what[512];
+  for (int again = 0;; again++) {
+    int moment = AT_STEP;
+    atomic_store(&w->worst_s, 0.0);
+    const chaos_verdict v = game->play(round, seed, number, w, &moment);
+    const double stall_s = atomic_load(&w->worst_s);
+    game->describe(round, number, what, sizeof what);
+    cr_assert(v.right || (!v.never && stall_s >= STALLS_LONGEST_S && again < 20),
+              "seed %llu, %s: %s (the machine stood still for %.2f s)", (unsigned long long)seed,
+              what, v.text, stall_s);
+    if (alone && moment == AT_START) chaos_sweep();
+    cr_assert(!alone || traces_named_segments() == 0, "seed %llu, %s: shared memory is left behind",
+              (unsigned long long)seed, what);
+    if (v.right) {
+      (void)munmap(round, game->bytes);
+      return again;
+    }
+    if (getenv("WEIR_STRESS_ROUNDS"))
+      fprintf(stderr, "played again after %.2f s: %s: %s\n", stall_s, what, v.text);
+  }
+}
+
+static inline void chaos_rounds(const chaos_game *game) {
+  const uint64_t seed = stalls_asked("WEIR_STRESS_SEED", 1),
+                 only = stalls_asked("WEIR_STRESS_ONLY", UINT64_MAX);
+  const uint64_t first = only == UINT64_MAX ? 0 : only;
+  const uint64_t end =
+      only == UINT64_MAX ? stalls_asked("WEIR_STRESS_ROUNDS", game->rounds) : only + 1;
+  const bool alone = traces_isolate();
+  (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a rank leaves would come to this process */
+  stalls *w = chaos_stalls = stalls_start();
+  traces_settle();
+  const traces own = traces_now();
+  const double begun_s = weir_now_s();
+  int repeated = 0;
+  for (uint64_t i = first; i < end; i++) repeated += chaos_round(game, seed, i, alone, w);
+  cr_assert_eq(traces_check(&own), WEIR_OK, "%s", weir_last_error());
+  stalls_stop(w);
+  const double until_s = weir_now_s() + game->linger_s;
+  pid_t left = waitpid(-1, NULL, WNOHANG);
+  for (; left >= 0 && weir_now_s() < until_s; left = waitpid(-1, NULL, WNOHANG)) group_nap(0.01);
+  cr_assert_eq(left, -1, "a process is left behind");
+  if (getenv("WEIR_STRESS_ROUNDS") || only != UINT64_MAX)
+    fprintf(stderr, "stress: seed %llu, %llu rounds of %s in %.0f s, %d played again%s\n",
+            (unsigned long long)seed, (unsigned long long)(end - first), game->name,
+            weir_now_s() - begun_s, repeated, alone ? "" : " (not alone)");
+  if (getenv("WEIR_STRESS_ROUNDS")) chaos_print();
 }
 
 #endif

@@ -6,7 +6,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdatomic.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "chaos.h"
@@ -134,9 +133,7 @@ static void come(group *g, int rank) {
 }
 
 static const blow *blow_of(const round_of *round, int rank) {
-  for (int i = 0; i < round->blows; i++)
-    if (round->blow[i].victim == rank) return &round->blow[i];
-  return NULL;
+  return chaos_blow_of(round->blow, round->blows, rank);
 }
 
 static bool is_out(const round_of *round, int rank, int kind) {
@@ -202,7 +199,8 @@ static void draw(round_of *round, uint64_t seed, uint64_t number) {
     round->late_s[r] = 0.15 * weir_rng_uniform(&rng);
 }
 
-static void describe(const round_of *round, uint64_t number, char *text, size_t room) {
+static void describe(const void *user, uint64_t number, char *text, size_t room) {
+  const round_of *round = user;
   int at = snprintf(text, room, "round %llu, at %s: %s%s, %d ranks", (unsigned long long)number,
                     chaos_moment[round->moment], group_names[round->kind],
                     round->secret ? " with a secret" : "", round->size);
@@ -254,15 +252,8 @@ static int reap(const group *g, round_of *round, stalls *w) {
 
 /* --- the verdict ---------------------------------------------------------------------------- */
 
-typedef struct verdict {
-  bool right;
-  bool never; /* whatever the machine did, this must not be */
-  char text[512];
-} verdict;
-
-/* Nobody has had to wait so long for it that it could be taken for lost. */
 static bool harmless(const round_of *round) {
-  return round->blows == 1 && round->blow[0].kind == PAUSED && round->blow[0].pause_s <= SHORT_S;
+  return chaos_harmless(round->blow, round->blows, SHORT_S);
 }
 
 static bool must_finish(const round_of *round, int rank) {
@@ -283,14 +274,14 @@ static bool together(const group *g, const round_of *round, int rank) {
   return due == w->size;
 }
 
-static void judge_rank(const group *g, const round_of *round, int rank, verdict *v) {
+static void judge_rank(const group *g, const round_of *round, int rank, chaos_verdict *v) {
   const group_result *result = &g->result[rank];
   const witness *w = &round->witness[rank];
   const double limit_s = w->groups == 0 ? START_S + 1 + BUSY_S : MEET_S;
   const bool gone = is_out(round, rank, KILLED) || (is_out(round, rank, FROZEN) && !round->thaws);
   const bool lost = result->status == WEIR_E_TIMEOUT || result->status == WEIR_E_PEER;
   if (gone && result->status == WEIR_E_INTERNAL && result->message[0] == 0) return;
-  *v = (verdict){.right = false};
+  *v = (chaos_verdict){.right = false};
   if (result->status == WEIR_E_INTERNAL || (gone && result->status == WEIR_OK)) {
     v->never = result->message[0] != 0;
     (void)snprintf(v->text, sizeof v->text, "rank %d: %s", rank,
@@ -312,10 +303,10 @@ static void judge_rank(const group *g, const round_of *round, int rank, verdict 
   }
 }
 
-static verdict judge(const group *g, const round_of *round, double struck_s, int hangs) {
-  verdict v = {.right = true};
+static chaos_verdict judge(const group *g, const round_of *round, double struck_s, int hangs) {
+  chaos_verdict v = {.right = true};
   if (hangs >= 0) {
-    v = (verdict){.never = true};
+    v = (chaos_verdict){.never = true};
     (void)snprintf(v.text, sizeof v.text, "rank %d hangs", hangs);
   }
   for (int r = 0; r < round->size && v.right; r++) judge_rank(g, round, r, &v);
@@ -323,7 +314,7 @@ static verdict judge(const group *g, const round_of *round, double struck_s, int
   const bool silent = round->moment != AT_START && (kind == KILLED || kind == FROZEN);
   for (int r = 0; r < round->size && v.right && silent; r++)
     if (!blow_of(round, r) && round->witness[r].found_s - struck_s > FOUND_S) {
-      v = (verdict){.right = false};
+      v = (chaos_verdict){.right = false};
       (void)snprintf(v.text, sizeof v.text, "rank %d found out after %.2f s", r,
                      round->witness[r].found_s - struck_s);
     }
@@ -343,8 +334,10 @@ static void count_round(const round_of *round, double struck_s) {
   chaos_count(round->moment, round->blow[round->blows - 1].kind, found_s, call_s);
 }
 
-static verdict play(round_of *round, uint64_t seed, uint64_t number, stalls *w) {
+static chaos_verdict play(void *user, uint64_t seed, uint64_t number, stalls *w, int *moment) {
+  round_of *round = user;
   draw(round, seed, number);
+  *moment = round->moment;
   ENDED group g = group_new(round->kind, round->size, stress_body, round);
   g.streams = round->streams;
   g.secret = round->secret ? "chaos" : NULL;
@@ -363,58 +356,14 @@ static verdict play(round_of *round, uint64_t seed, uint64_t number, stalls *w) 
   if (round->moment != AT_START) stalls_wait(&round->there, round->size, HANG_S);
   const double struck_s = torment(&g, round);
   const int hangs = reap(&g, round, w);
-  const verdict v = judge(&g, round, struck_s, hangs);
+  const chaos_verdict v = judge(&g, round, struck_s, hangs);
   if (v.right) count_round(round, struck_s);
   return v;
 }
 
-/* A round that fails while the machine stood still says nothing and is played again, unless what it
- * shows must not be at any speed.  Returns how often that was. */
-static int one_round(uint64_t seed, uint64_t number, bool alone, stalls *w) {
-  round_of *round = group_shared(sizeof *round);
-  char what[256];
-  for (int again = 0;; again++) {
-    atomic_store(&w->worst_s, 0.0);
-    const verdict v = play(round, seed, number, w);
-    const double stall_s = atomic_load(&w->worst_s);
-    describe(round, number, what, sizeof what);
-    cr_assert(v.right || (!v.never && stall_s >= STALLS_LONGEST_S && again < 20),
-              "seed %llu, %s: %s (the machine stood still for %.2f s)", (unsigned long long)seed,
-              what, v.text, stall_s);
-    if (alone && round->moment == AT_START) chaos_sweep();
-    cr_assert(!alone || traces_named_segments() == 0, "seed %llu, %s: shared memory is left behind",
-              (unsigned long long)seed, what);
-    if (!v.right) {
-      chaos_again(what, v.text, stall_s);
-      continue;
-    }
-    (void)munmap(round, sizeof *round);
-    return again;
-  }
-}
-
 Test(stress, ranks_are_lost_at_random) {
-  const uint64_t seed = stalls_asked("WEIR_STRESS_SEED", 1),
-                 only = stalls_asked("WEIR_STRESS_ONLY", UINT64_MAX);
-  const uint64_t count = stalls_asked("WEIR_STRESS_ROUNDS", 16),
-                 first = only == UINT64_MAX ? 0 : only;
-  const bool alone = traces_isolate();
-  (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a rank leaves would come to this process */
+  const chaos_game game = {"collectives", 16, sizeof(round_of), play, describe, 0};
   const int before = traces_named_segments();
-  stalls *w = chaos_stalls = stalls_start();
-  traces_settle();
-  const traces own = traces_now();
-  const double begun_s = weir_now_s();
-  int repeated = 0;
-  const uint64_t end = only == UINT64_MAX ? count : only + 1;
-  for (uint64_t i = first; i < end; i++) repeated += one_round(seed, i, alone, w);
-  cr_assert_eq(traces_check(&own), WEIR_OK, "%s", weir_last_error());
+  chaos_rounds(&game);
   cr_assert_leq(traces_named_segments(), before, "shared memory is left behind");
-  stalls_stop(w);
-  cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1, "a process is left behind");
-  if (getenv("WEIR_STRESS_ROUNDS") || only != UINT64_MAX)
-    fprintf(stderr, "stress: seed %llu, %llu rounds in %.0f s, %d played again%s\n",
-            (unsigned long long)seed, (unsigned long long)(end - first), weir_now_s() - begun_s,
-            repeated, alone ? "" : " (not alone)");
-  if (getenv("WEIR_STRESS_ROUNDS")) chaos_print();
 }

@@ -6,7 +6,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdatomic.h>
-#include <sys/prctl.h>
 #include <weir/weir.h>
 
 #include "chaos.h"
@@ -89,9 +88,7 @@ typedef struct round_of {
 } round_of;
 
 static const blow *blow_of(const round_of *round, int rank) {
-  for (int i = 0; i < round->blows; i++)
-    if (round->blow[i].victim == rank) return &round->blow[i];
-  return NULL;
+  return chaos_blow_of(round->blow, round->blows, rank);
 }
 
 /* Victims give nothing, so that what is lost with them is nothing.  Over 64 steps the others' add
@@ -397,9 +394,8 @@ static int run_ranks(round_of *round, stalls *w, double *struck_s) {
 
 /* --- the verdict ---------------------------------------------------------------------------- */
 
-/* Nobody has had to wait so long for it that it could be taken for lost. */
 static bool harmless(const round_of *round) {
-  return round->blows == 1 && round->blow[0].kind == PAUSED && round->blow[0].pause_s <= SHORT_S;
+  return chaos_harmless(round->blow, round->blows, SHORT_S);
 }
 
 static bool must_survive(const round_of *round, int rank) {
@@ -486,7 +482,8 @@ static void count_round(const round_of *round, double struck_s) {
   chaos_count(round->moment, round->blow[round->blows - 1].kind, found_s, call_s);
 }
 
-static void describe(const round_of *round, uint64_t number, char *text, size_t room) {
+static void describe(const void *user, uint64_t number, char *text, size_t room) {
+  const round_of *round = user;
   int at = snprintf(text, room, "round %llu, at %s: %s over %s%s%s, %d ranks",
                     (unsigned long long)number, chaos_moment[round->moment], round->policy,
                     round->transport, round->secret ? " with a secret" : "",
@@ -497,55 +494,21 @@ static void describe(const round_of *round, uint64_t number, char *text, size_t 
                    1e3 * round->blow[i].at_s, round->blow[i].pause_s);
 }
 
-static int one_round(uint64_t seed, uint64_t number, bool alone, stalls *w) {
-  round_of *round = group_shared(sizeof *round);
-  char text[256], what[512];
+static chaos_verdict play(void *user, uint64_t seed, uint64_t number, stalls *w, int *moment) {
+  round_of *round = user;
   double struck_s;
-  for (int again = 0;; again++) {
-    atomic_store(&w->worst_s, 0.0);
-    draw(round, seed, number);
-    const int hangs = run_ranks(round, w, &struck_s), wrong = judge(round, hangs, text);
-    const double stall_s = atomic_load(&w->worst_s);
-    describe(round, number, what, sizeof what);
-    cr_assert(wrong == 0 || (wrong == 1 && stall_s >= STALLS_LONGEST_S && again < 20),
-              "seed %llu, %s: %s (the machine stood still for %.2f s)", (unsigned long long)seed,
-              what, text, stall_s);
-    if (alone && round->moment == AT_START) chaos_sweep();
-    cr_assert(!alone || traces_named_segments() == 0, "round %llu: shared memory is left behind",
-              (unsigned long long)number);
-    if (wrong) {
-      chaos_again(what, text, stall_s);
-      continue;
-    }
-    count_round(round, struck_s);
-    (void)munmap(round, sizeof *round);
-    return again;
-  }
+  chaos_verdict v = {.text = ""};
+  draw(round, seed, number);
+  *moment = round->moment;
+  const int hangs = run_ranks(round, w, &struck_s), wrong = judge(round, hangs, v.text);
+  v.right = wrong == 0;
+  v.never = wrong == 2;
+  if (v.right) count_round(round, struck_s);
+  return v;
 }
 
 Test(stress, training_loses_ranks_at_random) {
-  const uint64_t seed = stalls_asked("WEIR_STRESS_SEED", 1),
-                 only = stalls_asked("WEIR_STRESS_ONLY", UINT64_MAX);
-  const uint64_t first = only == UINT64_MAX ? 0 : only;
-  const uint64_t end = only == UINT64_MAX ? stalls_asked("WEIR_STRESS_ROUNDS", 10) : only + 1;
-  const bool alone = traces_isolate();
-  (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a rank leaves would come to this process */
-  stalls *w = chaos_stalls = stalls_start();
-  traces_settle();
-  const traces own = traces_now();
-  const double begun_s = weir_now_s();
-  int repeated = 0;
-  for (uint64_t i = first; i < end; i++) repeated += one_round(seed, i, alone, w);
-  const weir_status status = traces_check(&own);
-  cr_assert_eq(status, WEIR_OK, "%s", weir_last_error());
-  stalls_stop(w);
   /* A killed rank's helper ends when it finds its socket closed. */
-  pid_t left = 0;
-  for (int i = 0; i < 300 && (left = waitpid(-1, NULL, WNOHANG)) >= 0; i++) group_nap(0.01);
-  cr_assert_eq(left, -1, "a process is left behind");
-  if (getenv("WEIR_STRESS_ROUNDS") || only != UINT64_MAX)
-    fprintf(stderr, "stress: seed %llu, %llu rounds of training in %.0f s, %d played again%s\n",
-            (unsigned long long)seed, (unsigned long long)(end - first), weir_now_s() - begun_s,
-            repeated, alone ? "" : " (not alone)");
-  if (getenv("WEIR_STRESS_ROUNDS")) chaos_print();
+  const chaos_game game = {"training", 10, sizeof(round_of), play, describe, 3};
+  chaos_rounds(&game);
 }
