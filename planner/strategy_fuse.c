@@ -64,7 +64,8 @@ static weir_status solve_buckets(const fuser *f, const size_t *end, size_t bucke
 
 /* A quick look at the fusion in `trial`; kept when it is the best. */
 static weir_status look(fuser *f, size_t buckets) {
-  const weir_strategy_limits quick = {.options = f->limits->options, .work = TRIAL_WORK};
+  const weir_strategy_limits quick = {
+      .options = f->limits->options, .executable = f->limits->executable, .work = TRIAL_WORK};
   weir_profile fused;
   weir_strategy_report report;
   const double begun = weir_thread_cpu_s();

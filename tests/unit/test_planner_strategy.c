@@ -3,7 +3,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../sampled.h"
@@ -322,7 +321,7 @@ static void check_spaces(const weir_strategy_report *r, size_t n) {
 
 Test(planner_strategy, never_worse_than_policies_and_crippled_searches) {
   weir_rng rng = weir_rng_of(22);
-  for (size_t instance = 0; instance < 24; instance++) {
+  for (size_t instance = 0; instance < 12; instance++) {
     const weir_profile p = random_profile(&rng, 13 + (size_t)weir_rng_below(&rng, MOST - 13));
     const weir_cluster c = random_cluster(&rng);
     if (!sampled(8)) continue;
@@ -565,11 +564,14 @@ Test(planner_strategy, clusters_out_of_range_are_refused) {
 
 Test(planner_strategy, fused_never_worse_and_near_the_joint_optimum) {
   weir_rng rng = weir_rng_of(26);
-  for (size_t instance = 0; instance < 6; instance++) {
+  for (size_t instance = 0; instance < 12; instance++) {
     const weir_profile p = random_profile(&rng, 3);
-    const weir_cluster c = random_cluster(&rng);
-    const weir_strategy_limits limits = {
-        .options = {.no_hierarchical = true}, .fuse_s = 60, .exact_work = 1e9};
+    weir_cluster c = random_cluster(&rng);
+    const weir_strategy_limits limits = {.options = {.no_hierarchical = true},
+                                         .executable = instance >= 6,
+                                         .fuse_s = 60,
+                                         .exact_work = 1e9};
+    c.codec[0].name = "dgc:0.01";
     weir_strategy_fusion f;
     weir_strategy_report alone;
     double best = INFINITY;
