@@ -230,8 +230,7 @@ void weir_scatter_zero(float *e, const uint32_t *index, size_t k);
 /* to[index[i]] += value[i] */
 void weir_scatter_add(float *to, const uint32_t *index, const float *value, size_t k);
 void weir_scale(float *x, size_t n, float factor);
-/* e -= sent, in place; returns ||e||^2 afterwards.  Deterministic, whatever the vector width. */
-double weir_ef_subtract(float *e, const float *sent, size_t n);
+/* Deterministic, whatever the vector width. */
 double weir_sum_square(const float *x, size_t n);
 /* Elements that are neither 0 nor -0; NaN counts. */
 size_t weir_nonzero(const float *x, size_t n);

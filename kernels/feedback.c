@@ -17,17 +17,6 @@ size_t weir_nonzero_runs(const float *x, size_t n) {
   return runs;
 }
 
-double weir_ef_subtract(float *e, const float *sent, size_t n) {
-  enum { BLOCK = 4096 }; /* still in the first cache for the second pass */
-  double square = 0.0;
-  for (size_t at = 0; at < n; at += BLOCK) {
-    size_t part = n - at < BLOCK ? n - at : BLOCK;
-    for (size_t i = at; i < at + part; i++) e[i] -= sent[i];
-    square += weir_sum_square(e + at, part);
-  }
-  return square;
-}
-
 void weir_gather(const float *e, const uint32_t *index, size_t k, float *value) {
   for (size_t i = 0; i < k; i++) value[i] = e[index[i]];
 }
