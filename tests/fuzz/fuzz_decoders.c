@@ -3,10 +3,10 @@
  * is asked for that many when they are few.  Each version for vector instructions that this
  * processor has is fed, and must give what the scalar one gives. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "demand.h"
 #include "kernels/codec.h"
 #include "kernels/cpu/cpu.h"
 
@@ -19,13 +19,6 @@ static const weir_codec *target; /* NULL: wire */
 static weir_codec_context *context;
 static const weir_cpu_ops *version[VERSIONS];
 static size_t versions;
-
-static void demand(bool holds, const char *what) {
-  if (!holds) {
-    fprintf(stderr, "fuzz_decoders: %s\n", what);
-    abort();
-  }
-}
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
   (void)argc;

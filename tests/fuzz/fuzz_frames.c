@@ -8,7 +8,6 @@
  * room given. */
 #include <endian.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -18,6 +17,7 @@
 #include "base/base.h"
 #include "base/crc32c.h"
 #include "collectives/transports/tcp_datagram.h"
+#include "demand.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -34,13 +34,6 @@ static tcp_peer peers[STREAMS * RANKS];
 static int active[STREAMS * RANKS];
 static struct pollfd polls[STREAMS * RANKS + 1];
 static unsigned char stage[STREAMS][TCP_STAGE];
-
-static void demand(bool holds, const char *what) {
-  if (!holds) {
-    fprintf(stderr, "fuzz_frames: %s\n", what);
-    abort();
-  }
-}
 
 static void seal(void *block, size_t bytes) {
   const uint32_t sum = htole32(tcp_checksum(block, bytes - sizeof sum));

@@ -19,6 +19,7 @@
 /* For what it keeps to itself: how a rank reads rank 0's answers. */
 #include "collectives/transports/tcp_rendezvous.c"
 #include "collectives/transports/tcp_word.h"
+#include "demand.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -37,13 +38,6 @@ ssize_t getrandom(void *to, size_t bytes, unsigned flags) {
   (void)flags;
   memset(to, 0x5a, bytes);
   return (ssize_t)bytes;
-}
-
-static void demand(bool holds, const char *what) {
-  if (!holds) {
-    fprintf(stderr, "fuzz_handshake: %s\n", what);
-    abort();
-  }
 }
 
 typedef struct program {

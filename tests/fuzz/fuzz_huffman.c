@@ -2,22 +2,15 @@
  * follows is a message, of as many symbols as the next two bytes say, or symbols that must come
  * back.  A message is read into exactly as much memory as belongs to it, and what is accepted is
  * below 2^bits. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "demand.h"
 #include "kernels/huffman.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { HEAD = 3, MOST = 4096 };
-
-static void demand(bool holds, const char *what) {
-  if (!holds) {
-    fprintf(stderr, "fuzz_huffman: %s\n", what);
-    abort();
-  }
-}
 
 /* Never NULL, and no byte more than asked for. */
 static uint8_t *room(size_t bytes) {

@@ -4,8 +4,6 @@
 #ifndef WEIR_FUZZ_SHM_PEERS_H
 #define WEIR_FUZZ_SHM_PEERS_H
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* For what they keep to themselves; bells, sleep and new groups are this file's. */
@@ -22,6 +20,7 @@ void shm_ring_bell(shm *self, int rank);
 bool shm_pause(shm *self, uint32_t seen, double seconds);
 bool shm_sleep(shm *self, uint32_t seen, double seconds);
 #include "collectives/transports/shm_join.c"
+#include "demand.h"
 
 enum { RANKS = 3, MESSAGES = 2, LONGEST = 600, ROOM = 500, STREAM = 2048, HEADER = 8 };
 #define RING ((size_t)256)
@@ -36,13 +35,6 @@ static shm_peer peers[RANKS];
 static int active[RANKS];
 static unsigned char *shadow; /* what the segment holds but for what this rank may write */
 static size_t segment_bytes;
-
-static void demand(bool holds, const char *what) {
-  if (!holds) {
-    fprintf(stderr, "fuzz_shm: %s\n", what);
-    abort();
-  }
-}
 
 /* --- the program ---------------------------------------------------------------------------- */
 
