@@ -1,7 +1,6 @@
 /* Ranks that mpirun starts, as this same program: Open MPI's own all-reduce, with each of its
  * algorithms.  Which one a communicator uses is settled when it is made, from a variable of the
  * tools' interface: so there is one communicator an algorithm. */
-#include <string.h>
 
 #include "collectives.h"
 

@@ -1,5 +1,4 @@
 /* Has mpirun start ranks, as this same program. */
-#include <string.h>
 #include <unistd.h>
 
 #include "collectives.h"

@@ -1,7 +1,6 @@
 /* One rank of `weir bench grid`. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/base.h"

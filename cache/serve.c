@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 

@@ -1,5 +1,4 @@
 /* `weir profile`: timings from the running job, the plan made of them, and whether it holds. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

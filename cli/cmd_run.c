@@ -1,7 +1,6 @@
 /* `weir run`: a scenario, run once. */
 #include <glib.h>
 #include <stdio.h>
-#include <string.h>
 #include <weir/weir.h>
 
 #include "cli.h"

@@ -1,7 +1,6 @@
 /* `weir train`: one worker of a group that a launcher started. */
 #include <glib.h>
 #include <stdio.h>
-#include <string.h>
 #include <weir/weir.h>
 
 #include "cli.h"

@@ -1,5 +1,4 @@
 /* The tables of all collectives but all-reduce, whose table is in comm.c. */
-#include <string.h>
 
 #include "base/base.h"
 #include "base/schemes.h"

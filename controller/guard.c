@@ -1,5 +1,4 @@
 /* The guard: a switch must promise enough, and not come too soon after the last. */
-#include <math.h>
 #include <stdio.h>
 
 #include "base/schemes.h"

@@ -1,8 +1,5 @@
 #include "controller/network.h"
 
-#include <math.h>
-#include <stddef.h>
-
 #include "engine/headers.h"
 
 static const double sure = 0.2;   /* an outlier must be this sure of itself */

@@ -5,7 +5,6 @@
  * the decision falls one step after the trials' end, whose headers bring the last of the ten.
  * Trials repeat as often as the gain moves: the paper sets no other limit. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"

@@ -2,7 +2,6 @@
  * HiTopKComm in the first 13 epochs and a dense torus in the other 15 (S. Shi et al., Towards
  * Scalable Distributed Training of Deep Learning on Public Cloud Clusters, 2021, section 5.6). */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * the caller's stream, behind what has made them. */
 #include <string.h>
 
-#include "base/base.h"
 #include "engine/device.h"
 
 weir_status weir_engine_check_memory(const weir_engine *engine, const void *memory) {

@@ -4,7 +4,6 @@
  * through two sizes. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/base.h"
 #include "engine/device.h"

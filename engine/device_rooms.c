@@ -11,7 +11,6 @@
  * dropped and of trials, too. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/base.h"
 #include "base/log.h"

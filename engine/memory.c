@@ -1,7 +1,6 @@
 #include "engine/memory.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/schemes.h"
 #include "collectives/collective.h"

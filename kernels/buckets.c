@@ -1,6 +1,5 @@
 /* Tables of buckets: checking and naming them. */
 #include <stdio.h>
-#include <string.h>
 #include <weir/plan.h>
 
 #include "base/base.h"

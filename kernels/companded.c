@@ -16,7 +16,6 @@
  * error feedback, on which this codec depends: it is not unbiased. */
 #include <math.h>
 
-#include "base/base.h"
 #include "kernels/encoder.h"
 
 #define BUCKET WEIR_COMPANDED_BUCKET

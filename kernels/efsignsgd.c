@@ -4,7 +4,6 @@
  *   decode(encode(e)) = (||e||_1 / d) sign(e),   sign(0) = 1, sign(-0) = -1
  *
  * whose squared error is ||e||^2 - ||e||_1^2 / d.  The residual is the caller's, as always. */
-#include <math.h>
 
 #include "kernels/encoder.h"
 

@@ -15,8 +15,6 @@
 #ifndef WEIR_KERNELS_ENCODER_H
 #define WEIR_KERNELS_ENCODER_H
 
-#include <float.h>
-
 #include "kernels/internal.h"
 
 typedef struct weir_encoded {

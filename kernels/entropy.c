@@ -1,7 +1,6 @@
 /* Quantizers' messages, shortened and restored: entropy.h gives the form. */
 #include "kernels/entropy.h"
 
-#include "base/base.h"
 #include "kernels/huffman.h"
 
 enum {

@@ -13,9 +13,7 @@
  * anyway.  What 8 bits do to a training was measured (docs/internals/progress.md), what fewer do
  * was not.  8 bits are E4M3 of "FP8 formats for deep learning" (Micikevicius et al. 2022), section
  * 3, but for codes above 1. */
-#include <math.h>
 
-#include "base/base.h"
 #include "kernels/encoder.h"
 
 #define BUCKET WEIR_MINIFLOAT_BUCKET

@@ -3,7 +3,6 @@
 #ifndef WEIR_LAB_CHANNEL_H
 #define WEIR_LAB_CHANNEL_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <weir/weir.h>
 

@@ -3,7 +3,6 @@
 #define WEIR_LAB_EMULATE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <weir/status.h>
 

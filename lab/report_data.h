@@ -5,7 +5,6 @@
 #include <json-glib/json-glib.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <weir/plan.h>
 #include <weir/status.h>
 

@@ -1,8 +1,6 @@
 /* From a report's document to its page: the template, with cards and tables as HTML, which says
  * what there is to say without any script, and with charts as JSON for the template's script. */
 #include <glib/gstdio.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"

@@ -5,7 +5,6 @@
 #define WEIR_LAB_SHAPER_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <weir/status.h>
 

@@ -4,8 +4,6 @@
 #ifndef WEIR_LAB_TOPOLOGY_H
 #define WEIR_LAB_TOPOLOGY_H
 
-#include <stddef.h>
-#include <stdint.h>
 #include <weir/status.h>
 
 #include "lab/shaper.h"

@@ -2,9 +2,6 @@
 #ifndef WEIR_LAB_UML_SCRIPT_H
 #define WEIR_LAB_UML_SCRIPT_H
 
-#include <stddef.h>
-#include <stdio.h>
-
 #include "lab/uml.h"
 
 enum { WEIR_UML_PATH = 1024 };

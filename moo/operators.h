@@ -2,7 +2,6 @@
 #ifndef WEIR_MOO_OPERATORS_H
 #define WEIR_MOO_OPERATORS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "moo/nsga2.h"

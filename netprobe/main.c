@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -6,7 +6,6 @@
 #ifndef WEIR_PLANNER_CURVE_H
 #define WEIR_PLANNER_CURVE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <weir/status.h>
 

@@ -14,7 +14,6 @@
 #define WEIR_PLANNER_TIMELINE_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "planner/fusion.h"
 #include "planner/profile.h"

@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/device.h"
 #include "session/state.h"

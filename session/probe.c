@@ -1,7 +1,6 @@
 /* Active probes towards the ring neighbour: each rank on its own, and all go on together. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/log.h"

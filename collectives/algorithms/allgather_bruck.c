@@ -3,7 +3,6 @@
  * Every block is a message of its own, so that it travels from and to its place without a copy and
  * its length stands in its frame's header, checked against the stride before a byte is taken.  All
  * messages of a round leave together.  The headers of a round are at most two runs of the block. */
-#include "base/base.h"
 #include "collectives/comm.h"
 #include "collectives/patterns/patterns.h"
 

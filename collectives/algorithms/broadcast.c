@@ -1,5 +1,4 @@
 /* Binomial broadcast: ceil(log2 N) hops on the critical path. */
-#include "base/base.h"
 #include "collectives/comm.h"
 #include "collectives/patterns/patterns.h"
 

@@ -3,7 +3,6 @@
  *
  * Where messages stay (coder->stays) each has a place of its own in its rank's room, and what goes
  * round is empty: it says that the message is there. */
-#include <string.h>
 
 #include "collectives/comm.h"
 #include "collectives/compressed.h"

@@ -3,7 +3,6 @@
  *
  * Where messages stay (coder->stays) they are read from the child's room and the root's, and what
  * is handed on is empty: it says that the message is there. */
-#include <string.h>
 
 #include "collectives/comm.h"
 #include "collectives/compressed.h"

@@ -2,7 +2,6 @@
  * one of all elements, and those of a sum, of a chunk's blocks one after the other. */
 #include <string.h>
 
-#include "base/base.h"
 #include "collectives/comm.h"
 #include "collectives/compressed.h"
 #include "kernels/entropy.h"

@@ -1,5 +1,4 @@
 /* Moving messages through the rings. */
-#include <string.h>
 
 #include "base/base.h"
 #include "collectives/transports/shm.h"

@@ -1,7 +1,6 @@
 /* Over TCP: which rank is to blame for a failure.  The rank that finds out first tells all others,
  * so that a chain of ranks that wait for one another names the one at its end and not a neighbour.
  */
-#include <errno.h>
 #include <linux/tcp.h>
 #include <poll.h>
 #include <stdlib.h>

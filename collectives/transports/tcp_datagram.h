@@ -2,8 +2,6 @@
 #ifndef WEIR_TRANSPORTS_TCP_DATAGRAM_H
 #define WEIR_TRANSPORTS_TCP_DATAGRAM_H
 
-#include <endian.h>
-
 #include "collectives/transports/tcp.h"
 
 #define DATAGRAM_MAGIC UINT32_C(0x44494557) /* "WEID" */

@@ -1,6 +1,5 @@
 #include "collectives/transports/tcp_hello.h"
 
-#include <string.h>
 #include <sys/random.h>
 
 #include "base/base.h"

@@ -2,7 +2,6 @@
 
 #include <endian.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 /* Several connections between each two ranks.  They come together once stream 0 has, one stream
  * after the other, in meetings like the first; a rank that calls for a stream while the other is
  * still in an earlier meeting is dropped there and calls again. */
-#include <endian.h>
 
 #include "base/base.h"
 #include "collectives/transports/tcp_meeting.h"

@@ -4,7 +4,6 @@
 #ifndef WEIR_LAB_MODELS_MLP_H
 #define WEIR_LAB_MODELS_MLP_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <weir/status.h>

@@ -1,7 +1,6 @@
 /* weir_options.memory_limit: a plan that would take more is refused at the start, by all ranks and
  * with both figures. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

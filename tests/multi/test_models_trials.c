@@ -2,7 +2,6 @@
  * cursor and schedule are bit for bit what they were. */
 #include <criterion/criterion.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "../sampled.h"
 #include "../unit/model_check.h"

@@ -1,7 +1,6 @@
 /* A rank that has no memory left in the middle of a step: the group has ended, the others hear of
  * it at once, and all of them go on together by weir_shrink. */
 #include <criterion/criterion.h>
-#include <stdlib.h>
 
 #include "../ports.h"
 #include "session_ranks.h"

@@ -1,6 +1,5 @@
 /* The public API with buckets: who runs what, what is told of it, what is refused meanwhile. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -2,7 +2,6 @@
  * session, done without where it is missing, and gone when its owner is. */
 #include <criterion/criterion.h>
 #include <dirent.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -2,7 +2,6 @@
  * the bits of those whose messages go over the host, and where a rank cannot, or dies, messages go
  * there. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* Policy schedule: stages come at their steps and epochs on all ranks, and what they kept back goes
  * on from one to the next. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

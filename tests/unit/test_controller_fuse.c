@@ -1,7 +1,6 @@
 /* Buckets for a plan: never worse than the whole by the model they are solved with, and what it
  * takes to be worth it. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/base.h"

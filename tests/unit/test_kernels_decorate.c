@@ -1,7 +1,6 @@
 /* Clipping, momentum correction and warm-up, by hand. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <string.h>
 
 #include "kernels/codec.h"
 #include "kernels/decorate.h"

@@ -2,7 +2,6 @@
  * passes, for all numbers that there are. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "../multi/half.h"
 #include "kernels/half.h"

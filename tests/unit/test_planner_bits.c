@@ -1,7 +1,6 @@
 /* Bit widths: statistics and filters, the knapsack against brute force, the published rankings. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

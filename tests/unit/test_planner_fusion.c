@@ -1,7 +1,6 @@
 /* Fusion: equal to brute force and to the cubic recurrence, never worse than a baseline. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 /* Fusion and rows together: equal to brute force, cases by hand, limits and refusals. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"

@@ -2,7 +2,6 @@
 #include <criterion/criterion.h>
 #include <glib.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "lab/savepoint.h"
