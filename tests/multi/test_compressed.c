@@ -302,54 +302,44 @@ static void expect_hitopk(const job *j, int inside, double *want) {
   }
 }
 
+typedef struct machines {
+  const char *layout;
+  int inside;
+} machines;
+
+static void check_hitopk(const machines *m, double cr, size_t wire, size_t n) {
+  const int size = (int)strlen(m->layout);
+  job j = {.codec = WEIR_CODEC_TOPK, .cr = cr, .layout = m->layout, .n = n};
+  j.wire = (weir_wire_format)wire;
+  FREED double *want = calloc(n, sizeof *want);
+  run_case(GROUP_THREADS, size, &j);
+  expect_hitopk(&j, m->inside, want);
+  for (size_t i = 0; i < n; i++)
+    cr_assert_leq(fabs((double)j.x[i] - want[i]), 1e-5 * (fabs(want[i]) + 1),
+                  "%s ratio %g n %zu element %zu: %g, not %g", j.layout, j.cr, n, i, (double)j.x[i],
+                  want[i]);
+  done_case(&j, size);
+}
+
 Test(hitopk, sums_what_each_machine_selects) {
-  static const struct {
-    const char *layout;
-    int inside;
-  } groups[] = {{"a", 1},      {"ab", 1},     {"aa", 2},        {"aabb", 2}, {"abab", 2},
-                {"aaabbb", 3}, {"aabbcc", 2}, {"abcabcabc", 3}, {"abcd", 1}};
+  static const machines groups[] = {{"a", 1},      {"ab", 1},        {"aa", 2},
+                                    {"aabb", 2},   {"abab", 2},      {"aaabbb", 3},
+                                    {"aabbcc", 2}, {"abcabcabc", 3}, {"abcd", 1}};
   for (size_t l = 0; l < COUNT(groups); l++)
-    for (int w = 0; w < 2; w++)
-      for (size_t n = 1; n < 3000; n = 3 * n + 11) {
-        const int size = (int)strlen(groups[l].layout);
-        job j = {.codec = WEIR_CODEC_TOPK, .cr = 0.05, .layout = groups[l].layout, .n = n};
-        j.wire = (weir_wire_format)w;
-        FREED double *want = calloc(n, sizeof *want);
-        run_case(GROUP_THREADS, size, &j);
-        expect_hitopk(&j, groups[l].inside, want);
-        for (size_t i = 0; i < n; i++)
-          cr_assert_leq(fabs((double)j.x[i] - want[i]), 1e-5 * (fabs(want[i]) + 1),
-                        "%s n %zu element %zu: %g, not %g", j.layout, n, i, (double)j.x[i],
-                        want[i]);
-        done_case(&j, size);
-      }
+    for (size_t w = 0; w < 2; w++)
+      for (size_t n = 1; n < 3000; n = 3 * n + 11) check_hitopk(&groups[l], 0.05, w, n);
 }
 
 /* So large a part that messages are longer than the gradient: the same sums, of small whole
  * numbers, with ratios up to one, where all of the sums of machines are sent, and of shares of
  * unequal length. */
 Test(hitopk, sums_large_parts) {
-  static const struct {
-    const char *layout;
-    int inside;
-  } groups[] = {{"aabb", 2},   {"abab", 2},     {"aaabbb", 3},
-                {"aabbcc", 2}, {"aaaabbbb", 4}, {"aabbccdd", 2}};
+  static const machines groups[] = {{"aabb", 2},   {"abab", 2},     {"aaabbb", 3},
+                                    {"aabbcc", 2}, {"aaaabbbb", 4}, {"aabbccdd", 2}};
   static const double ratios[] = {0.15, 0.3, 0.5, 0.9, 1};
   for (size_t l = 0; l < COUNT(groups); l++)
     for (size_t c = 0; c < COUNT(ratios); c++)
-      for (size_t n = 40; n < 1500; n = 3 * n + 7) {
-        const int size = (int)strlen(groups[l].layout);
-        job j = {.codec = WEIR_CODEC_TOPK, .cr = ratios[c], .layout = groups[l].layout, .n = n};
-        j.wire = (weir_wire_format)(n % 2);
-        FREED double *want = calloc(n, sizeof *want);
-        run_case(GROUP_THREADS, size, &j);
-        expect_hitopk(&j, groups[l].inside, want);
-        for (size_t i = 0; i < n; i++)
-          cr_assert_leq(fabs((double)j.x[i] - want[i]), 1e-5 * (fabs(want[i]) + 1),
-                        "%s ratio %g n %zu element %zu: %g, not %g", j.layout, j.cr, n, i,
-                        (double)j.x[i], want[i]);
-        done_case(&j, size);
-      }
+      for (size_t n = 40; n < 1500; n = 3 * n + 7) check_hitopk(&groups[l], ratios[c], n % 2, n);
 }
 
 /* bf16 values: what rounding loses stays too; and uneven machines, each rank on its own. */

@@ -75,24 +75,31 @@ static const char *const sums[] = {"qsgd:0.125:sra",
                                    "companded:0.25:compressed-tree"};
 #define SUMS (sizeof sums / sizeof *sums)
 
+/* A plan's steps by 2, 3, 4 or 8 ranks; p: its number, which the rest follows from. */
+static void compare_steps(course *c, size_t p, size_t which, size_t n, const char *plan,
+                          const int *poisoned, int steps) {
+  static const int sizes[] = {2, 3, 4, 8};
+  lay_out(c, n);
+  c->seed = p + 1;
+  c->count = steps;
+  for (int s = 0; s < steps; s++)
+    c->steps[s] = (script_step){.plan = plan_of(plan, 1), .poisoned = poisoned[s]};
+  compare_rooms(c, sizes[which], true, true);
+}
+
 /* Shares of a few elements, or of none, and of several messages. */
 Test(device_rooms, sums_of_messages_have_the_bits_of_the_host) {
-  static const int sizes[] = {2, 3, 4, 8};
   static const size_t lengths[] = {1500, 5, 70001, 13};
+  static const int poisoned[] = {-1, -1, 1, -1};
   static course c;
   c.device = test_device_open();
   for (size_t p = 0; p < SUMS; p++)
     for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
       if (!sampled_of_dear(4)) continue;
       const size_t which = GROUP_SLOW ? p % 4 : k;
-      lay_out(&c, lengths[(p + which) % 4]);
       c.apart = (p + k) % 2 == 1;
       c.momentum = p % 2 == 0 ? 0.9 : 0;
-      c.seed = p + 1;
-      c.count = 4;
-      for (int s = 0; s < c.count; s++)
-        c.steps[s] = (script_step){.plan = plan_of(sums[p], 1), .poisoned = s == 2 ? 1 : -1};
-      compare_rooms(&c, sizes[which], true, true);
+      compare_steps(&c, p, which, lengths[(p + which) % 4], sums[p], poisoned, 4);
     }
 }
 
@@ -102,24 +109,15 @@ static const char *const lists[] = {"star:0.1:art-ring", "star:0.05:art-tree:aut
 
 /* Of every rank in its turn, and of one whose gradient holds NaN. */
 Test(device_rooms, lists_of_indices_have_the_bits_of_the_host) {
-  static const int sizes[] = {2, 3, 4, 8};
+  static const int poisoned[] = {-1, 1, -1, 0, -1};
   static course c;
   c.device = test_device_open();
   for (size_t p = 0; p < LISTS; p++)
     for (size_t k = 0; k < (GROUP_SLOW ? 1 : 4); k++) {
       if (!sampled_of_dear(4)) continue;
-      const size_t which = GROUP_SLOW ? p % 4 : k;
-      lay_out(&c, p % 2 == 0 ? 1500 : 5001);
       c.apart = (p + k) % 2 == 1;
       c.momentum = k % 2 == 0 ? 0.9 : 0;
-      c.seed = p + 1;
-      c.count = 5;
-      for (int s = 0; s < c.count; s++)
-        c.steps[s] = (script_step){.plan = plan_of(lists[p], 1),
-                                   .poisoned = s == 1   ? 1
-                                               : s == 3 ? 0
-                                                        : -1};
-      compare_rooms(&c, sizes[which], true, true);
+      compare_steps(&c, p, GROUP_SLOW ? p % 4 : k, p % 2 == 0 ? 1500 : 5001, lists[p], poisoned, 5);
     }
 }
 

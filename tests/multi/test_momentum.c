@@ -131,6 +131,18 @@ Test(momentum, is_cut_off_where_something_was_sent) {
   cr_assert_geq(tried, 20);
 }
 
+/* Runs both; floats of updates from one step on each are the same, and residuals at the end. */
+static void run_alike(course *with, int step, course *without, int other, size_t floats) {
+  const int ranks = 1 + (int)(with->arm % 3);
+  run(with, ranks);
+  run(without, ranks);
+  for (int r = 0; r < ranks; r++) {
+    cr_assert_eq(with->residual[r], without->residual[r], "%s", group_arms[with->arm]);
+    cr_assert(memcmp(with->update[r][step], without->update[r][other], sizeof(float) * floats) == 0,
+              "%s", group_arms[with->arm]);
+  }
+}
+
 /* With two trials and a failed step between, and without: the same bits, whatever the codec. */
 Test(momentum, failed_steps_and_trials_leave_nothing_behind) {
   static course with, without;
@@ -142,14 +154,7 @@ Test(momentum, failed_steps_and_trials_leave_nothing_behind) {
     with.actions[6] = WEIR_ACTION_SWITCH;
     without = (course){.arm = arm, .steps = 6, .failing = 3};
     without.actions[4] = WEIR_ACTION_SWITCH;
-    const int ranks = 1 + (int)(arm % 3);
-    run(&with, ranks);
-    run(&without, ranks);
-    for (int r = 0; r < ranks; r++) {
-      cr_assert_eq(with.residual[r], without.residual[r], "%s", group_arms[arm]);
-      cr_assert(memcmp(with.update[r][6], without.update[r][4], sizeof(float) * 2 * N) == 0, "%s",
-                group_arms[arm]);
-    }
+    run_alike(&with, 6, &without, 4, 2 * N);
   }
 }
 
@@ -164,14 +169,7 @@ Test(momentum, steps_that_fail_in_a_trial_leave_nothing_behind) {
     with.actions[6] = WEIR_ACTION_SWITCH;
     without = (course){.arm = arm, .steps = 5, .failing = -1};
     without.actions[3] = WEIR_ACTION_SWITCH;
-    const int ranks = 1 + (int)(arm % 3);
-    run(&with, ranks);
-    run(&without, ranks);
-    for (int r = 0; r < ranks; r++) {
-      cr_assert_eq(with.residual[r], without.residual[r], "%s", group_arms[arm]);
-      cr_assert(memcmp(with.update[r][7], without.update[r][4], sizeof(float) * N) == 0, "%s",
-                group_arms[arm]);
-    }
+    run_alike(&with, 7, &without, 4, N);
   }
 }
 

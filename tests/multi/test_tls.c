@@ -130,6 +130,11 @@ static void open_both(end *a, end *b) {
   (void)pthread_join(thread, NULL);
 }
 
+static void end_both(end *a, end *b) {
+  a->self->base.ops->destroy(&a->self->base);
+  b->self->base.ops->destroy(&b->self->base);
+}
+
 static void make_pair(int pair[2]) {
   cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
 }
@@ -185,8 +190,7 @@ Test(tls, no_bit_can_be_flipped) {
                 bit, got, strerror(errno));
     (void)close(pair[1]);
     (void)close(to[1]);
-    a.self->base.ops->destroy(&a.self->base);
-    b.self->base.ops->destroy(&b.self->base);
+    end_both(&a, &b);
     if (last) return;
   }
 }
@@ -209,8 +213,7 @@ Test(tls, damage_is_damage_though_nobody_is_there) {
   cr_assert(tcp_tls_recv(&b.self->peer[0], &in, 1) == -1 && errno == EBADMSG, "%s",
             strerror(errno));
   (void)close(pair[1]);
-  a.self->base.ops->destroy(&a.self->base);
-  b.self->base.ops->destroy(&b.self->base);
+  end_both(&a, &b);
 }
 
 /* What has come in part is no damage, and longer than a shorter message. */
@@ -234,8 +237,7 @@ Test(tls, a_record_may_come_in_parts) {
   }
   cr_assert_eq(tcp_tls_recv(p, &in, 1), (ssize_t)sizeof words);
   cr_assert_eq(memcmp(heard, words, sizeof words), 0);
-  a.self->base.ops->destroy(&a.self->base);
-  b.self->base.ops->destroy(&b.self->base);
+  end_both(&a, &b);
   (void)close(pair[1]);
   (void)close(to[1]);
 }
@@ -249,8 +251,7 @@ Test(tls, who_does_not_know_the_key_does_not_get_through) {
   open_both(&a, &b);
   cr_assert_neq(a.status, WEIR_OK);
   cr_assert_eq(b.status, WEIR_E_PROTOCOL, "%s", b.said);
-  a.self->base.ops->destroy(&a.self->base);
-  b.self->base.ops->destroy(&b.self->base);
+  end_both(&a, &b);
 }
 
 Test(tls, who_says_nothing_is_given_up_in_time) {

@@ -26,6 +26,16 @@ static crowd crowd_of(const layout *l, bool inside) {
       .machine = l->machine, .inside = inside, .shares = !inside, .timeout_s = PATIENCE_S};
 }
 
+/* NCCL inside of machines, and between them. */
+static void run_both(const layout *l, int streams, weir_status (*body)(rank *)) {
+  load();
+  for (int inside = 0; inside < 2; inside++) {
+    crowd g = crowd_of(l, inside == 1);
+    g.streams = streams;
+    run_well_as(&g, l->size, body);
+  }
+}
+
 /* What tests say of each rank, in its machine's memory. */
 static bool share_machine(const rank *r, int peer) {
   return r->crowd->machine[peer] == r->crowd->machine[r->rank];
@@ -173,14 +183,7 @@ static weir_status divided_body(rank *r) {
   return status;
 }
 
-Test(nccl_parts, over_several_streams) {
-  load();
-  for (int inside = 0; inside < 2; inside++) {
-    crowd g = crowd_of(&layouts[0], inside == 1);
-    g.streams = 3;
-    run_well_as(&g, 4, divided_body);
-  }
-}
+Test(nccl_parts, over_several_streams) { run_both(&layouts[0], 3, divided_body); }
 
 /* Operations whose results each rank works out alone, drawn at random. */
 static weir_status random_body(rank *r) {
@@ -192,13 +195,7 @@ static weir_status random_body(rank *r) {
   return status;
 }
 
-Test(nccl_parts, random_operations) {
-  load();
-  for (int inside = 0; inside < 2; inside++) {
-    crowd g = crowd_of(&layouts[0], inside == 1);
-    run_well_as(&g, 4, random_body);
-  }
-}
+Test(nccl_parts, random_operations) { run_both(&layouts[0], 0, random_body); }
 
 /* --- what it comes to ------------------------------------------------------------------------- */
 
@@ -357,11 +354,7 @@ static weir_status native_body(rank *r) {
 
 /* Over nccl+tcp no communicator has all ranks. */
 Test(nccl_parts, a_sum_of_all_where_there_is_a_communicator_of_all) {
-  load();
-  for (int inside = 0; inside < 2; inside++) {
-    crowd g = crowd_of(&layouts[1], inside == 1);
-    run_well_as(&g, 4, native_body);
-  }
+  run_both(&layouts[1], 0, native_body);
 }
 
 /* Of whole numbers sums have the same bits in any order, and with them all that follows: as NCCL's
