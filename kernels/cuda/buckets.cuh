@@ -415,4 +415,24 @@ static weir_status weir_buckets_decode_on(weir_cuda *cuda, const weir_intake &in
              : status;
 }
 
+/* The functions of a CODEC's row, weir_cuda_CODEC_encode and _decode; cr is the plan's, of which
+ * its file has form_of(layout, cr), and ready(form, cr): whether there is such a form. */
+#define WEIR_BUCKETS_ROW(CODEC)                                                               \
+  weir_status weir_cuda_##CODEC##_encode(weir_cuda *cuda, const weir_feed &feed,              \
+                                         const weir_layout *layout, double cr, uint64_t seed, \
+                                         void *out, size_t capacity, size_t *bytes) {         \
+    const weir_bucket_form form = form_of(layout, cr);                                        \
+    *bytes = 0;                                                                               \
+    const weir_status status = ready(form, cr);                                               \
+    return status == WEIR_OK                                                                  \
+               ? weir_buckets_encode_on<CODEC>(cuda, feed, form, seed, out, capacity, bytes)  \
+               : status;                                                                      \
+  }                                                                                           \
+  weir_status weir_cuda_##CODEC##_decode(weir_cuda *cuda, const weir_intake &in,              \
+                                         const weir_layout *layout, double cr) {              \
+    const weir_bucket_form form = form_of(layout, cr);                                        \
+    const weir_status status = ready(form, cr);                                               \
+    return status == WEIR_OK ? weir_buckets_decode_on<CODEC>(cuda, in, form) : status;        \
+  }
+
 #endif

@@ -63,20 +63,4 @@ weir_status ready(const weir_bucket_form &form, double cr) {
 
 }  // namespace
 
-weir_status weir_cuda_companded_encode(weir_cuda *cuda, const weir_feed &feed,
-                                       const weir_layout *layout, double cr, uint64_t seed,
-                                       void *out, size_t capacity, size_t *bytes) {
-  const weir_bucket_form form = form_of(layout, cr);
-  *bytes = 0;
-  const weir_status status = ready(form, cr);
-  return status == WEIR_OK
-             ? weir_buckets_encode_on<companded>(cuda, feed, form, seed, out, capacity, bytes)
-             : status;
-}
-
-weir_status weir_cuda_companded_decode(weir_cuda *cuda, const weir_intake &in,
-                                       const weir_layout *layout, double cr) {
-  const weir_bucket_form form = form_of(layout, cr);
-  const weir_status status = ready(form, cr);
-  return status == WEIR_OK ? weir_buckets_decode_on<companded>(cuda, in, form) : status;
-}
+WEIR_BUCKETS_ROW(companded)
