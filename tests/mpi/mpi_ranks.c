@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "../held.h"
+#include "../multi/crossing.h"
 #include "../multi/every_row.h"
 #include "../multi/random_ops.h"
 #include "collectives/transports/common.h"
@@ -31,41 +32,13 @@ static weir_transport *open_transport(double timeout_s) {
 
 /* --- messages -------------------------------------------------------------------------------- */
 
-/* Both ways at once, several to each peer, in and around the sizes at which the transport changes
- * its ways: order and every byte are kept. */
-#define MESSAGES 9
-static const size_t length[MESSAGES] = {3840, 3841, 0, 1, 65537, 131071, 131072, 700001, 17};
-static unsigned char due_byte(int from, int to, int m, size_t i) {
-  return (unsigned char)((size_t)(from * 7 + to * 3 + m * 11) + i * 13 + (i >> 9));
-}
-
+/* In and around the sizes at which the transport changes its ways. */
 static void cross(weir_transport *t, uint64_t step) {
-  weir_send send[RANKS_MOST * MESSAGES];
-  weir_recv recv[RANKS_MOST * MESSAGES];
-  size_t count = 0;
-  for (int peer = 0; peer < t->size; peer++)
-    for (int m = 0; peer != t->rank && m < MESSAGES; m++, count++) {
-      unsigned char *out = malloc(length[m] + 1), *in = malloc(length[m] + 1);
-      for (size_t i = 0; i < length[m]; i++) out[i] = due_byte(t->rank, peer, m, i);
-      send[count] = (weir_send){peer, out, length[m], (uint32_t)m};
-      recv[count] = (weir_recv){peer, in, length[m] + 1, (uint32_t)m, 0};
-    }
-  const weir_tag tag = {1, step, 1, 0};
+  static const size_t length[] = {3840, 3841, 0, 1, 65537, 131071, 131072, 700001, 17};
   const uint64_t before = t->bytes_sent;
-  const weir_status status =
-      t->ops->transfer(t, &tag, send, count, recv, count, weir_now_s() + 30.0);
-  CHECK(status == WEIR_OK, "status %d", (int)status);
-  uint64_t due = 0;
-  for (size_t k = 0; k < count; k++) {
-    const int m = (int)recv[k].hop;
-    const unsigned char *in = recv[k].data;
-    due += length[m] + 40;
-    CHECK(recv[k].bytes == length[m], "message %d has %zu bytes", m, recv[k].bytes);
-    for (size_t i = 0; i < length[m]; i++)
-      CHECK(in[i] == due_byte(recv[k].peer, t->rank, m, i), "message %d byte %zu", m, i);
-    free(recv[k].data);
-    free((void *)(uintptr_t)send[k].data);
-  }
+  uint64_t due;
+  const weir_status status = crossing(t, step, length, sizeof length / sizeof *length, 30, &due);
+  CHECK(status == WEIR_OK, "status %d: %s", (int)status, weir_last_error());
   CHECK(nccl || t->bytes_sent - before == due, "%llu bytes",
         (unsigned long long)(t->bytes_sent - before));
 }

@@ -23,6 +23,15 @@ static inline weir_options session_options(int rank, int ranks, const char *wher
   return options;
 }
 
+/* A virtual network of 1 ms and 8 Mbit/s. */
+static inline void session_slow_link(void *user, uint64_t step, double *latency_s,
+                                     double *bandwidth) {
+  (void)user;
+  (void)step;
+  *latency_s = 1e-3;
+  *bandwidth = 1e6;
+}
+
 /* A session with one tensor "w", started; NULL in *session when it could not be created. */
 static inline weir_status session_open(weir_session **session, const weir_options *options,
                                        size_t numel) {

@@ -224,13 +224,6 @@ typedef struct worker {
   weir_plan_bucket table[API_TENSORS];
 } worker;
 
-static void network(void *user, uint64_t step, double *latency_s, double *bandwidth) {
-  (void)user;
-  (void)step;
-  *latency_s = 1e-3;
-  *bandwidth = 1e6;
-}
-
 static weir_status train(worker *w, weir_session *session) {
   weir_status status = WEIR_OK;
   for (int step = 0; step < 30 && status == WEIR_OK; step++) {
@@ -251,7 +244,7 @@ static void *work(void *argument) {
   worker *w = argument;
   weir_options options = session_options(w->rank, API_RANKS, w->group, "bits:knapsack:2:5");
   weir_session *session = NULL;
-  options.virtual_network = network;
+  options.virtual_network = session_slow_link;
   w->status = weir_session_create(&session, &options);
   for (size_t t = 0; t < API_TENSORS && w->status == WEIR_OK; t++)
     w->status = weir_register_tensor(session, api_names[t], api_numel[t], NULL);

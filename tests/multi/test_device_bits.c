@@ -61,17 +61,10 @@ static weir_status one_step(worker *w, weir_session *session, float **g, int ste
   return status;
 }
 
-static void network(void *user, uint64_t step, double *latency_s, double *bandwidth_bytes_s) {
-  (void)user;
-  (void)step;
-  *latency_s = 1e-3;
-  *bandwidth_bytes_s = 1e6;
-}
-
 static void prepare(const worker *w, weir_options *options) {
   *options = session_options(w->rank, RANKS, w->group, "bits:knapsack:1:2");
   options->device = w->device;
-  options->virtual_network = network;
+  options->virtual_network = session_slow_link;
   options->momentum_correction = w->momentum;
   options->journal_path = w->rank == 0 ? w->journal : NULL;
 }

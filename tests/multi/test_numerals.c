@@ -47,20 +47,13 @@ typedef struct worker {
   weir_status status;
 } worker;
 
-static void network(void *user, uint64_t step, double *latency_s, double *bandwidth_bytes_s) {
-  (void)user;
-  (void)step;
-  *latency_s = 1e-3;
-  *bandwidth_bytes_s = 1e6;
-}
-
 static void *train(void *argument) {
   static const size_t numel = 5000;
   worker *w = argument;
   weir_options options = session_options(w->rank, 2, "numerals", "weir");
   weir_session *session = NULL;
   float *gradient = malloc(numel * sizeof *gradient);
-  options.virtual_network = network;
+  options.virtual_network = session_slow_link;
   options.journal_path = w->journal;
   w->status = session_open(&session, &options, numel);
   for (int s = 0; s < 20 && w->status == WEIR_OK; s++) {
