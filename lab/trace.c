@@ -117,14 +117,30 @@ double weir_trace_rate(const weir_trace *trace, double time_s) {
   return trace->rate_bytes_s[(size_t)fmod(interval, (double)trace->intervals)];
 }
 
+/* What the trace lets pass in one round of it. */
+static double bytes_of_round(const weir_trace *trace, double scale) {
+  double sum = 0;
+  for (size_t i = 0; i < trace->intervals; i++) sum += scale * trace->rate_bytes_s[i];
+  return sum * trace->interval_s;
+}
+
 double weir_trace_seconds(const weir_trace *trace, double scale, double time_s, double bytes) {
-  double interval = floor(fmax(0, time_s) / trace->interval_s), at = time_s;
+  enum { MOST = 1000000 }; /* intervals that are gone through one by one */
+  const double round_s = (double)trace->intervals * trace->interval_s;
+  double skipped_s = 0;
   if (!(bytes > 0)) return 0;
   if (isinf(bytes)) return bytes;
-  for (;; interval++) {
+  if (time_s > 1e9) time_s = fmod(time_s, round_s); /* intervals can still be counted */
+  double interval = floor(fmax(0, time_s) / trace->interval_s), at = time_s;
+  for (size_t count = 0;; interval++, count++) {
+    if (count == MOST) { /* whole rounds at once: all but the last */
+      const double each = bytes_of_round(trace, scale), rounds = fmax(0, floor(bytes / each) - 1);
+      skipped_s = rounds * round_s;
+      bytes -= rounds * each;
+    }
     const double end = (interval + 1) * trace->interval_s;
     const double rate = scale * weir_trace_rate(trace, (interval + 0.5) * trace->interval_s);
-    if (bytes <= rate * (end - at)) return at + bytes / rate - time_s;
+    if (bytes <= rate * (end - at)) return skipped_s + (at + bytes / rate - time_s);
     bytes -= rate * (end - at);
     at = end;
   }

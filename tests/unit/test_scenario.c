@@ -260,6 +260,12 @@ Test(trace, bytes_take_the_rates_that_they_meet) {
   cr_assert_eq(weir_trace_seconds(&trace, 2, 0.5, 0), 0);
   cr_assert_eq(weir_trace_seconds(&trace, 2, 0.5, NAN), 0);
   cr_assert_eq(weir_trace_seconds(&trace, 2, 0.5, INFINITY), INFINITY);
+  /* A round of 2.5 s lets 7500 bytes pass; nobody counts its intervals one by one. */
+  for (int power = 3; power <= 12; power += 9) {
+    const double scale = pow(10, -power), due = 1e7 / (7500 * scale) * 2.5;
+    cr_assert_float_eq(weir_trace_seconds(&trace, scale, 0, 1e7) / due, 1, 1e-6);
+    cr_assert_float_eq(weir_trace_seconds(&trace, scale, due, 1e7) / due, 1, 1e-6);
+  }
   weir_trace_free(&trace);
 }
 
