@@ -7,9 +7,11 @@ static void member(weir_doc *doc, const char *name) {
   if (name) json_builder_set_member_name(doc, name);
 }
 
+/* Names of files are bytes, and messages may be cut inside of a letter: JSON is UTF-8. */
 void weir_doc_text(weir_doc *doc, const char *name, const char *text) {
+  g_autofree char *valid = text ? g_utf8_make_valid(text, -1) : NULL;
   member(doc, name);
-  json_builder_add_string_value(doc, text);
+  json_builder_add_string_value(doc, valid);
 }
 
 void weir_doc_format(weir_doc *doc, const char *name, const char *format, ...) {

@@ -92,10 +92,7 @@ static void add_head(weir_doc *doc, const weir_emulation *run, int exit_code) {
   weir_doc_text(doc, "network", weir_emulate_network(e));
   weir_doc_text(doc, "launcher", launchers[e->launcher]);
   weir_doc_list(doc, "command");
-  for (char **word = e->options.command; *word; word++) {
-    g_autofree char *valid = g_utf8_make_valid(*word, -1);
-    weir_doc_text(doc, NULL, valid);
-  }
+  for (char **word = e->options.command; *word; word++) weir_doc_text(doc, NULL, *word);
   weir_doc_end_list(doc);
   weir_doc_number(doc, "elapsed_s", end_s(run));
   weir_doc_number(doc, "schedule_begin_s", run->schedule_begin_s);

@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "lab/compare.h"
+#include "lab/run_record.h"
 #include "lab/steplog.h"
 
 /* Phase 1-2 is 1 ms and 1 Gbit/s, phase 3-4 is 10 ms and 0.1 Gbit/s; two steps an epoch, and two
@@ -187,6 +188,37 @@ static weir_status recalled(const char *folder, uint64_t run, size_t rows) {
 
 /* What was written behind the rows that count goes: by an attempt that failed, or by a run that was
  * killed after its last checkpoint. */
+/* A scenario's name is bytes: what is written of it can be read. */
+Test(steplog, a_name_that_is_no_text) {
+  char folder[] = "/tmp/weir-steplog-XXXXXX", name[] = "caf\xe9.ini", word[] = "weir";
+  cr_assert_not_null(mkdtemp(folder));
+  weir_steplog log = {0};
+  fill(&log);
+  const weir_scenario scenario = {.name = "caf\xe9.ini", .workers = 1};
+  const char digests[1][65] = {"0"};
+  const weir_summary summary = {&scenario, &log, "sim", "modelled", "weir", digests};
+  cr_assert_eq(weir_summary_write(&summary, folder), WEIR_OK, "%s", weir_last_error());
+  weir_steplog_free(&log);
+  weir_run_record record = {.run = 7,
+                            .scenario = name,
+                            .scenario_sha256 = word,
+                            .policy = word,
+                            .risk = word,
+                            .network = word,
+                            .clock = word,
+                            .workers = 1};
+  weir_run_record again;
+  cr_assert_eq(weir_run_record_write(&record, folder), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_run_record_read(&again, folder), WEIR_OK, "%s", weir_last_error());
+  cr_assert_str_eq(again.scenario, "caf\xEF\xBF\xBD.ini");
+  weir_run_record_free(&again);
+  g_autofree char *path = g_build_filename(folder, "summary.json", NULL), *text = NULL;
+  g_autofree char *beside = g_build_filename(folder, ".weir-run.json", NULL);
+  cr_assert(g_file_get_contents(path, &text, NULL, NULL));
+  cr_assert(g_utf8_validate(text, -1, NULL), "%s", text);
+  cr_assert_eq(unlink(path) | unlink(beside) | rmdir(folder), 0);
+}
+
 Test(steplog, rows_on_the_disk_come_back) {
   char folder[] = "/tmp/weir-steplog-XXXXXX";
   cr_assert_not_null(mkdtemp(folder));
