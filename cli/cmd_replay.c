@@ -509,11 +509,25 @@ static gboolean write_bits(const char *decisions, const GString *csv, const char
   return FALSE;
 }
 
+/* Whoever names a pipe wants it read; one in a folder would be waited for without end. */
+static gboolean holds_files(const char *decisions, const char *steps) {
+  const char *const paths[] = {decisions, steps};
+  for (gsize i = 0; i < G_N_ELEMENTS(paths); i++)
+    if (g_file_test(paths[i], G_FILE_TEST_EXISTS) &&
+        !g_file_test(paths[i], G_FILE_TEST_IS_REGULAR)) {
+      fprintf(stderr, "weir replay: %s: is no regular file; expected what `weir run` has left\n",
+              paths[i]);
+      return FALSE;
+    }
+  return TRUE;
+}
+
 static int replay(const char *where, const char *steps, const char *bits, gboolean json) {
   const gboolean directory = g_file_test(where, G_FILE_TEST_IS_DIR);
   g_autofree char *decisions =
       directory ? g_build_filename(where, "decisions.jsonl", NULL) : g_strdup(where);
   g_autofree char *beside = directory ? g_build_filename(where, "steps.csv", NULL) : NULL;
+  if (directory && !holds_files(decisions, beside)) return WEIR_EXIT_USAGE;
   if (!steps && beside && g_file_test(beside, G_FILE_TEST_EXISTS)) steps = beside;
   g_autoptr(GArray) lines = g_array_new(FALSE, TRUE, sizeof(replay_line));
   g_autoptr(GString) csv = g_string_new(NULL);

@@ -89,14 +89,16 @@ static int by_run_and_rank(gconstpointer a, gconstpointer b) {
   const top_here *x = a, *y = b;
   if (x->block->job_id != y->block->job_id) return x->block->job_id < y->block->job_id ? -1 : 1;
   if (run_of(x) != run_of(y)) return run_of(x) < run_of(y) ? -1 : 1;
-  return x->rank - y->rank;
+  return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
 /* A run's folder holds the job's id, as `weir run` has written it. */
 static char *job_of_folder(const char *folder) {
   g_autofree char *path = g_build_filename(folder, "job", NULL), *text = NULL;
   gsize length = 0;
-  if (!g_file_get_contents(path, &text, &length, NULL) || length > 64) return NULL;
+  if (!g_file_test(path, G_FILE_TEST_IS_REGULAR) || /* a pipe would hold us up */
+      !g_file_get_contents(path, &text, &length, NULL) || length > 64)
+    return NULL;
   return g_strdup(g_strstrip(text));
 }
 
@@ -274,7 +276,7 @@ static void print_rank(const top_job *job, int rank) {
 static int ranks_of(const top_job *job) {
   int most = job->teller->facts.world_size;
   for (guint i = 0; i < job->here->len; i++)
-    most = MAX(most, MIN(g_array_index(job->here, top_here, i).rank + 1, WEIR_STATUS_RANKS));
+    most = MAX(most, MIN(g_array_index(job->here, top_here, i).rank, WEIR_STATUS_RANKS - 1) + 1);
   return most;
 }
 

@@ -25,7 +25,10 @@ char *weir_report_slurp(weir_report_place *place, const char *directory, size_t 
   GError *error = NULL;
   GStatBuf info;
   place->directory = directory;
-  if (g_stat(path, &info) == 0 && info.st_size > most_bytes)
+  const bool there = g_stat(path, &info) == 0;
+  if (there && !S_ISREG(info.st_mode)) /* a pipe would hold us up, a device would not end */
+    place->status = weir_fail(WEIR_E_IO, "%s: is no regular file", path);
+  else if (there && info.st_size > most_bytes)
     place->status = weir_fail(WEIR_E_IO, "%s: larger than 512 MiB", path);
   else if (!g_file_get_contents(path, &text, bytes, &error)) {
     place->status = weir_fail(WEIR_E_IO, "%s", error->message);

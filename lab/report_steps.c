@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "lab/report_data.h"
 
 typedef enum column_kind { NUMBER, SILENT, ANY_NUMBER, NAME, PLAN } column_kind;
@@ -130,11 +131,11 @@ weir_status weir_report_steps_read(weir_report_data *data, const char *directory
   if (!text) return place.status;
   if (bytes && text[bytes - 1] != '\n') weir_report_refuse(&place, "ends in the middle of a line");
   GArray *steps = g_array_new(FALSE, TRUE, sizeof(weir_report_step));
-  char *line = text;
+  char *line = text + weir_text_mark(text, bytes);
   size_t expected = COLUMNS;
   for (place.line = 1; !place.status && *line; place.line++) {
     char *next = strchr(line, '\n');
-    *next++ = 0;
+    line[weir_text_line(line, (size_t)(++next - line))] = 0;
     weir_report_step step = {0};
     if (place.line == 1)
       expected = check_header(&place, line);

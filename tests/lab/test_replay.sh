@@ -21,6 +21,8 @@ printf '{]\n' >"$work/b.jsonl"
 replayed 2 'b.jsonl:1: expected a JSON object' "$work/b.jsonl"
 : >"$work/empty.jsonl"
 replayed 0 '^0 decisions, 0 different' "$work/empty.jsonl"
+mkdir "$work/pipe" && mkfifo "$work/pipe/decisions.jsonl"
+replayed 2 'pipe/decisions.jsonl: is no regular file' "$work/pipe"
 
 "$weir" bench zip >/dev/null 2>&1; [ $? -eq 2 ] || fail "weir bench zip: not exit 2"
 

@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "lab/compare.h"
 #include "lab/report.h"
+#include "lab/report_doc.h"
 
 /* --- the files of a believable run of 4 workers over four phases (as C1); deterministic ------- */
 
@@ -698,6 +699,50 @@ Test(report, steps_that_end_or_go_back) {
   refused(WEIR_E_PARSE, "steps.csv:3:", "goes back");
   store("steps.csv", "a\0b\n", 4);
   refused(WEIR_E_PARSE, "steps.csv", "zero byte");
+}
+
+/* With a byte-order mark and CR LF. */
+static void as_edited_elsewhere(const char *name) {
+  g_autofree char *text = slurp(name);
+  g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+  g_autofree char *joined = g_strjoinv("\r\n", lines);
+  g_autofree char *marked = g_strconcat("\xEF\xBB\xBF", joined, NULL);
+  store(name, marked, -1);
+}
+
+Test(report, as_editors_of_other_systems_leave_it) {
+  g_autofree char *due = page_of_run();
+  as_edited_elsewhere("steps.csv");
+  as_edited_elsewhere("decisions.jsonl");
+  as_edited_elsewhere("summary.json");
+  g_autofree char *got = page_of_run();
+  cr_assert_str_eq(got, due);
+}
+
+/* A pipe in a folder would be waited for without end. */
+Test(report, what_is_no_file) {
+  static const char *const names[] = {"summary.json", "steps.csv", "decisions.jsonl"};
+  for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+    g_autofree char *good = slurp(names[i]);
+    cr_assert_eq(unlink(path_of(names[i])), 0);
+    cr_assert_eq(mkfifo(path_of(names[i]), 0600), 0);
+    refused(WEIR_E_IO, names[i], "no regular file");
+    cr_assert_eq(unlink(path_of(names[i])), 0);
+    store(names[i], good, -1);
+  }
+}
+
+/* Names of files are bytes: what is written of them can be read again. */
+Test(report, names_that_are_no_text) {
+  g_autoptr(JsonBuilder) doc = json_builder_new();
+  g_autoptr(JsonParser) parser = json_parser_new();
+  weir_doc_object(doc, NULL);
+  weir_doc_text(doc, "scenario", "caf\xe9.ini");
+  weir_doc_end(doc);
+  g_autoptr(JsonNode) root = json_builder_get_root(doc);
+  g_autofree char *text = json_to_string(root, FALSE);
+  cr_assert(json_parser_load_from_data(parser, text, -1, NULL), "%s", text);
+  cr_assert(strstr(text, "caf\xEF\xBF\xBD.ini"), "%s", text);
 }
 
 Test(report, bad_decisions) {
