@@ -65,12 +65,13 @@ static void read_environment(void) {
   /* A level that the program has set meanwhile stays. */
   int unread = LEVELS;
   (void)atomic_compare_exchange_strong(&weir_log_most, &unread, level);
+  if (known) return;
   char complaint[160];
   (void)snprintf(complaint, sizeof complaint,
                  "WEIR_LOG is \"%.40s\"; error, warn, info, debug and trace are known, and warn is "
                  "taken",
                  text);
-  if (!known) hand_out(WEIR_LOG_ERROR, complaint);
+  hand_out(WEIR_LOG_ERROR, complaint);
 }
 
 void weir_log_open(void) { (void)pthread_once(&once, read_environment); }

@@ -47,8 +47,9 @@ static weir_status read_limit(uint64_t *bytes) {
   const char *text = getenv("WEIR_TRACE_MB");
   char *end = NULL;
   errno = 0;
-  const long mb = text != NULL ? strtol(text, &end, 10) : MB_DEFAULT;
-  if (text != NULL && (end == text || *end != 0 || errno != 0 || mb < 1 || mb > MB_MOST))
+  const bool set = text != NULL && *text != 0;
+  const long mb = set ? strtol(text, &end, 10) : MB_DEFAULT;
+  if (set && (end == text || *end != 0 || errno != 0 || mb < 1 || mb > MB_MOST))
     return weir_fail(WEIR_E_INVALID, "WEIR_TRACE_MB is \"%.40s\"; expected a number from 1 to %d",
                      text, MB_MOST);
   *bytes = (uint64_t)mb << 20;

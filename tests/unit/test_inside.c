@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/scope.h"
 #include "base/trace.h"
+#include "base/trace_file.h"
 #include "collectives/told.h"
 #include "session/status.h"
 
@@ -57,6 +58,23 @@ Test(inside, log_lines) {
   cr_assert_eq(weir_log_set_level((weir_log_level)5), WEIR_E_INVALID);
   cr_assert_eq(weir_log_set_level((weir_log_level)-1), WEIR_E_INVALID);
   weir_log_set(NULL, NULL);
+}
+
+/* What is set to nothing is not set. */
+Test(inside, the_limit_of_a_trace) {
+  static const struct {
+    const char *text;
+    weir_status due;
+  } limits[] = {{"", WEIR_OK},           {"1", WEIR_OK},         {"1048576", WEIR_OK},
+                {"0", WEIR_E_INVALID},   {"-1", WEIR_E_INVALID}, {"1048577", WEIR_E_INVALID},
+                {"1 MB", WEIR_E_INVALID}};
+  cr_assert_eq(setenv("WEIR_TRACE", "/dev/null", 1), 0);
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    weir_tracer *tracer = NULL;
+    cr_assert_eq(setenv("WEIR_TRACE_MB", limits[i].text, 1), 0);
+    cr_assert_eq(weir_tracer_open(&tracer, 0), limits[i].due, "'%s'", limits[i].text);
+    weir_tracer_close(tracer);
+  }
 }
 
 /* Each rank once, however many blocks its messages are and in whatever order they come. */
