@@ -49,8 +49,10 @@ weir_status weir_bits_parse(const char *text, weir_bits_options *options) {
   double period = (double)options->period;
   if (good && *at == ':') good = parse_number(&at, 1.0, 1e6, &options->alpha);
   if (good && *at == ':') good = parse_number(&at, 1.0, 1e9, &period) && period == floor(period);
-  options->period = (uint64_t)period;
-  if (good && *at == '\0') return WEIR_OK;
+  if (good && *at == '\0') {
+    options->period = (uint64_t)period;
+    return WEIR_OK;
+  }
   return weir_fail(
       WEIR_E_INVALID,
       "policy bits%.60s: expected bits[:METHOD[:ALPHA[:STEPS]]], METHOD knapsack, kmeans, "

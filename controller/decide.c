@@ -68,6 +68,9 @@ static weir_status check(const weir_decision_input *in) {
   if (!in_range(&in->bandwidth, 1, 1e-3, 1e15))
     return weir_fail(WEIR_E_INVALID, "decision input: bandwidth_bytes_s %g out of range",
                      in->bandwidth);
+  if (in->goodput != 0.0 && !in_range(&in->goodput, 1, 1e-3, 1e15))
+    return weir_fail(WEIR_E_INVALID, "decision input: goodput_bytes_s %g out of range",
+                     in->goodput);
   if (!in_range(&in->deviation, 1, 0.0, 3600.0))
     return weir_fail(WEIR_E_INVALID, "decision input: deviation %g out of range", in->deviation);
   const double processors[] = {in->processors.message_s, in->processors.answer_s,
@@ -98,6 +101,8 @@ static weir_status check(const weir_decision_input *in) {
     return weir_fail(WEIR_E_INVALID, "decision input: nonzero or runs outside [0, 1]");
   if (!in_range(in->shortened, WEIR_ARMS, 0.0, 1.0))
     return weir_fail(WEIR_E_INVALID, "decision input: shortened outside [0, 1]");
+  if (!in_range(in->low_rank, WEIR_LOW_RANKS, 0.0, 1e15))
+    return weir_fail(WEIR_E_INVALID, "decision input: low_rank out of range");
   if (in->policy == WEIR_POLICY_PAPER && (!in_range(in->trial_compress, WEIR_TRIALS, 0.0, 1e6) ||
                                           !in_range(in->trial_gain, WEIR_TRIALS, 0.0, 1.0)))
     return weir_fail(WEIR_E_INVALID, "decision input: trial_compress_s or trial_gain out of range");

@@ -302,9 +302,10 @@ Test(decide, fallback_returns_to_the_plan_before) {
 }
 
 Test(decide, refuses_inputs_out_of_range) {
-  weir_decision_input in[15];
+  enum { CASES = 18 };
+  weir_decision_input in[CASES];
   weir_decision d;
-  for (int i = 0; i < 15; i++) in[i] = input_at(1e-3, 1e8);
+  for (int i = 0; i < CASES; i++) in[i] = input_at(1e-3, 1e8);
   in[0].bandwidth = 0;
   in[1].latency = NAN;
   in[2].workers = 0;
@@ -320,7 +321,11 @@ Test(decide, refuses_inputs_out_of_range) {
   in[12].risk = WEIR_RISK_COUNT;
   in[13].paper_gather = WEIR_CODEC_STAR;
   in[14].paper_shared = WEIR_CODEC_MSTOPK;
-  for (int i = 0; i < 15; i++) cr_assert_eq(weir_decide(&in[i], &d), WEIR_E_INVALID, "case %d", i);
+  in[15].low_rank[0] = 1e300;
+  in[16].low_rank[1] = -1;
+  in[17].goodput = 1e-320;
+  for (int i = 0; i < CASES; i++)
+    cr_assert_eq(weir_decide(&in[i], &d), WEIR_E_INVALID, "case %d", i);
 }
 
 Test(decide, paper_takes_the_knee_and_the_cheapest_collective) {
