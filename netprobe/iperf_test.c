@@ -30,13 +30,17 @@ static void answer(iperf_result *result, weir_status status, bool again, const c
   (void)snprintf(result->text, sizeof result->text, "%s", text);
 }
 
-/* The number after "key": in the object that starts at json; negative when there is none. */
-static double number_after(const char *json, const char *key) {
+/* What stands after "key": in the object that starts at json; NULL: nothing does. */
+static const char *value_after(const char *json, const char *key) {
   const char *at = json ? strstr(json, key) : NULL;
-  if (!at) return -1;
-  at += strlen(key);
-  at += strspn(at, ": \t");
+  return at ? at + strlen(key) + strspn(at + strlen(key), ": \t") : NULL;
+}
+
+/* Negative when there is none. */
+static double number_after(const char *json, const char *key) {
+  const char *at = value_after(json, key);
   char *end;
+  if (!at) return -1;
   const double value = strtod(at, &end);
   return end == at ? -1 : value;
 }
@@ -62,12 +66,12 @@ void iperf_client_test(const weir_helper_request *request, iperf_result *result)
   const int code = iperf_run_client(test);
   const char *json = iperf_get_test_json_output_string(test);
   /* A failed client says 0 all the same; then the report has an "error". */
-  const char *error = json ? strstr(json, "\"error\"") : NULL;
+  const char *error = value_after(json, "\"error\"");
   if (code < 0 || !json || error) {
     char text[sizeof result->text];
+    error = error ? error + strspn(error, "\"") : iperf_strerror(i_errno);
     (void)snprintf(text, sizeof text, "iperf3 to %s port %d: %.*s", request->name,
-                   (int)request->port, error ? (int)strcspn(error + 8, "\n}") : 64,
-                   error ? error + 8 : iperf_strerror(i_errno));
+                   (int)request->port, (int)strcspn(error, "\"\n}"), error);
     answer(result, WEIR_E_IO, true, text);
     return;
   }
