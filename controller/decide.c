@@ -58,7 +58,8 @@ static weir_status check(const weir_decision_input *in) {
     return weir_fail(WEIR_E_INVALID, "decision input: unknown rooms");
   if (!in_range(&in->room_bytes, 1, 0.0, 1e18))
     return weir_fail(WEIR_E_INVALID, "decision input: room_bytes %g out of range", in->room_bytes);
-  if (in->workers < 1 || in->workers > 1u << 20 || in->elements < 1 ||
+  /* Rounds are added up one by one: seconds for so many workers. */
+  if (in->workers < 1 || in->workers > 1u << 16 || in->elements < 1 ||
       in->elements > UINT64_C(1) << 40)
     return weir_fail(WEIR_E_INVALID, "decision input: workers or elements out of range");
   if (in->hosts > in->workers)
