@@ -167,6 +167,13 @@ void weir_tracer_flush(weir_tracer *tracer) {
 
 /* --- life ------------------------------------------------------------------------------------ */
 
+/* A pipe that nobody reads is not waited for; one that is read is written to like a file. */
+static int open_file(const char *path) {
+  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (file >= 0) (void)fcntl(file, F_SETFL, 0);
+  return file;
+}
+
 static weir_status create(weir_tracer **out, const char *file, int rank, uint64_t most) {
   weir_tracer *t = calloc(1, sizeof *t);
   if (t == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a trace");
@@ -176,7 +183,7 @@ static weir_status create(weir_tracer **out, const char *file, int rank, uint64_
   if (!expand(file, rank, t->path, sizeof t->path))
     status = weir_fail(WEIR_E_INVALID, "WEIR_TRACE names a file of more than %zu bytes",
                        sizeof t->path - 1);
-  else if ((t->file = open(t->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
+  else if ((t->file = open_file(t->path)) < 0)
     status = weir_fail(WEIR_E_IO, "the trace %s (WEIR_TRACE) cannot be written: %s", t->path,
                        strerror(errno));
   else if (pthread_mutex_init(&t->lock, NULL) != 0) {

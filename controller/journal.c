@@ -37,8 +37,12 @@ static bool part_name(char name[PATH_MAX], const char *path, int part) {
   return length > 0 && length < PATH_MAX;
 }
 
+/* A pipe that nobody reads is not waited for. */
 static int open_part(const char *path, bool goes_on) {
-  return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_TRUNC), 0666);
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_TRUNC);
+  const int file = open(path, flags | O_NONBLOCK, 0666);
+  if (file >= 0) (void)fcntl(file, F_SETFL, O_APPEND);
+  return file;
 }
 
 /* Those of an earlier job. */

@@ -77,6 +77,19 @@ Test(inside, the_limit_of_a_trace) {
   }
 }
 
+/* Nobody reads it: the trace is refused, and not waited for. */
+Test(inside, a_trace_into_a_pipe) {
+  char folder[] = "/tmp/weir-inside-XXXXXX", path[64];
+  weir_tracer *tracer = NULL;
+  cr_assert_not_null(mkdtemp(folder));
+  (void)snprintf(path, sizeof path, "%s/pipe", folder);
+  cr_assert_eq(mkfifo(path, 0600), 0);
+  cr_assert_eq(setenv("WEIR_TRACE", path, 1), 0);
+  cr_assert_eq(weir_tracer_open(&tracer, 0), WEIR_E_IO);
+  cr_assert(strstr(weir_last_error(), path), "%s", weir_last_error());
+  cr_assert_eq(unlink(path) | rmdir(folder), 0);
+}
+
 /* Each rank once, however many blocks its messages are and in whatever order they come. */
 Test(inside, a_rank_is_waited_for_once) {
   static const weir_transport_ops ops = {.name = "none"};

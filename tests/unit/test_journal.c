@@ -101,6 +101,26 @@ Test(journal, drops_its_oldest_part) {
   close_scene(&s);
 }
 
+/* Where nobody reads it, it is refused and not waited for; where somebody does, lines come
+ * through. */
+Test(journal, into_a_pipe) {
+  scene s;
+  weir_journal *journal;
+  char line[64] = "";
+  open_scene(&s);
+  cr_assert_eq(mkfifo(s.path, 0600), 0);
+  cr_assert_eq(weir_journal_open(&journal, s.path, 0, false), WEIR_E_IO);
+  const int reader = open(s.path, O_RDONLY | O_NONBLOCK);
+  cr_assert(reader >= 0);
+  cr_assert_eq(weir_journal_open(&journal, s.path, 0, false), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(write_line(&s, journal, 5), WEIR_OK, "%s", weir_last_error());
+  cr_assert_gt(read(reader, line, sizeof line - 1), 0);
+  cr_assert_eq(line[0], '{');
+  weir_journal_close(journal);
+  (void)close(reader);
+  close_scene(&s);
+}
+
 /* As if the disk were full: what is written to fd 2 meanwhile says so, once, and how many
  * decisions it has cost. */
 Test(journal, says_what_a_full_disk_has_cost) {
