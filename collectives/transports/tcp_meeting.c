@@ -202,14 +202,23 @@ static void heard_proof(tcp_meeting *m, int i) {
 
 /* --- those this rank calls ------------------------------------------------------------------ */
 
+static bool make_room(tcp_meeting *m);
+
 bool tcp_meeting_has_called(const tcp_meeting *m, int rank) {
   for (int i = 0; i < m->guests; i++)
     if (m->guest[i].due >= GUEST_CHALLENGE && m->guest[i].rank == rank) return true;
   return m->arrival[rank].fd >= 0;
 }
 
+bool tcp_meeting_may_call(const tcp_meeting *m) {
+  int called = 0;
+  for (int i = 0; i < m->guests; i++)
+    called += m->guest[i].due == GUEST_CHALLENGE || m->guest[i].due == GUEST_WELCOME;
+  return called < TCP_STRANGERS / 2;
+}
+
 void tcp_meeting_call(tcp_meeting *m, int rank, int fd) {
-  if (m->guests >= TCP_STRANGERS / 2) {
+  if (!tcp_meeting_may_call(m) || (m->guests == TCP_STRANGERS && !make_room(m))) {
     (void)close(fd);
     return;
   }
@@ -335,17 +344,32 @@ static bool make_room(tcp_meeting *m) {
   return false;
 }
 
+/* Whoever calls waits where nobody comes for it, and the call goes on being told of.  A start ends
+ * with that at once; those who live, or are left, have more to do than to hear others. */
+static weir_status cannot_accept(tcp_meeting *m, int error) {
+  const bool starts = m->terms.kind != HELLO_JOIN && m->terms.kind != HELLO_REJOIN;
+  const weir_status status = weir_fail(WEIR_E_IO, "rank %d cannot accept those who call: %s",
+                                       m->self->base.rank, strerror(error));
+  if (starts) return status;
+  if (!m->deaf) weir_log(WEIR_LOG_WARN, "%s", weir_last_error());
+  m->deaf = true;
+  return WEIR_OK;
+}
+
 /* Not more at a time than that those who have come are heard soon, however many call. */
-static void accept_all(tcp_meeting *m) {
+static weir_status accept_all(tcp_meeting *m) {
   for (int i = 0; i < 2 * TCP_STRANGERS; i++) {
     struct sockaddr_in from;
     socklen_t length = sizeof from;
-    if (m->guests == TCP_STRANGERS && !make_room(m)) return;
+    if (m->guests == TCP_STRANGERS && !make_room(m)) return WEIR_OK;
     const int fd =
         accept4(m->listener, (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) return;
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+      return cannot_accept(m, errno);
+    if (fd < 0) return WEIR_OK;
     m->guest[m->guests++] = (tcp_guest){.fd = fd, .due = GUEST_HELLO, .rank = -1, .from = from};
   }
+  return WEIR_OK;
 }
 
 weir_status tcp_meeting_turn(tcp_meeting *m, double deadline_s) {
@@ -358,8 +382,7 @@ weir_status tcp_meeting_turn(tcp_meeting *m, double deadline_s) {
   for (int i = guests;
        status == WEIR_OK && i-- > 0;) /* downward: those behind one that leaves move up */
     if (fds[i].revents) status = listen_to(m, i);
-  if (fds[guests].revents) accept_all(m);
-  return status;
+  return status == WEIR_OK && fds[guests].revents ? accept_all(m) : status;
 }
 
 weir_status tcp_meeting_hold(tcp_meeting *m, double deadline_s) {

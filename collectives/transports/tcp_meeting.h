@@ -45,12 +45,15 @@ typedef struct tcp_meeting {
   int guests;
   tcp_guest guest[TCP_STRANGERS];
   unsigned logged; /* a bit per reason: each is logged once */
+  bool deaf;       /* for want of descriptors, as has been logged */
 } tcp_meeting;
 
 weir_status tcp_meeting_open(tcp_meeting **out, tcp *self, int listener, int kind,
                              uint64_t generation);
-/* Begin to speak to a rank below this one over a connection to it; takes the descriptor over.  Of
- * the seats half stay free for those who come. */
+/* May this rank call another one?  Of the seats half are for those whom it calls, however many
+ * strangers have come, and half for those who come. */
+bool tcp_meeting_may_call(const tcp_meeting *m);
+/* Begin to speak to a rank below this one over a connection to it; takes the descriptor over. */
 void tcp_meeting_call(tcp_meeting *m, int rank, int fd);
 /* Hear and answer until no rank is missing, the deadline, or a rank's refusal, which is
  * an error. */

@@ -279,7 +279,7 @@ weir_status tcp_gather(tcp_meeting *m, const struct sockaddr_in *from, int first
   weir_status status = WEIR_OK;
   if (rank > first) m->missing += rank - first;
   while (status == WEIR_OK && m->missing > 0 && weir_now_s() < deadline_s) {
-    for (int r = first; status == WEIR_OK && r < rank && m->guests < TCP_STRANGERS / 2; r++) {
+    for (int r = first; status == WEIR_OK && r < rank && tcp_meeting_may_call(m); r++) {
       int fd = -1;
       if (tcp_meeting_has_called(m, r)) continue;
       status = reach(&self->peer[r].data, from, r, deadline_s, &fd);

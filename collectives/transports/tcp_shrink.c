@@ -186,7 +186,7 @@ static void look_for(reunion *u, int rank) {
     return;
   }
   const double pause_s = above ? 4 * LOOK_S : LOOK_S;
-  const bool full = !above && u->meeting->guests >= TCP_STRANGERS / 2;
+  const bool full = !above && !tcp_meeting_may_call(u->meeting);
   if (is_met(u, rank) || weir_ranks_has(&u->synod->dead, rank) || full ||
       weir_now_s() < o->knock_s + pause_s || (!above && tcp_meeting_has_called(u->meeting, rank)))
     return;

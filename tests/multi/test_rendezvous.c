@@ -1,5 +1,7 @@
 /* How groups come together, and who must stay outside. */
 #include <criterion/criterion.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 
 #include "ranks.h"
 
@@ -33,6 +35,28 @@ Test(rendezvous, leaves_no_descriptor) {
   cr_assert_eq(weir_transport_inproc(&t, "alone", 0, 2, 0.1), WEIR_E_TIMEOUT);
   cr_assert(strstr(weir_last_error(), "rank 1") != NULL, "%s", weir_last_error());
   cr_assert_eq(group_descriptors(), before);
+}
+
+/* Rank 0 can open what it needs before others come, and nothing for them. */
+static void run_out(group *g, int rank) {
+  enum { OWN = 5 }; /* the rendezvous, its own listener, datagrams, and two events */
+  struct rlimit files;
+  int end = 0;
+  (void)g;
+  for (int unused = 0; unused < OWN; end++) unused += fcntl(end, F_GETFD) < 0;
+  (void)getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = (rlim_t)end;
+  if (rank == 0) (void)setrlimit(RLIMIT_NOFILE, &files);
+}
+
+Test(rendezvous, without_descriptors_ends_at_once_and_says_so) {
+  ENDED group g = group_new(GROUP_TCP, 2, group_talk, NULL);
+  g.prepare = run_out;
+  g.timeout_s = 1.0;
+  group_run(&g);
+  cr_assert_eq(g.result[0].status, WEIR_E_IO, "%s", g.result[0].message);
+  cr_assert(strstr(g.result[0].message, "cannot accept those who call: Too many") != NULL, "%s",
+            g.result[0].message);
 }
 
 typedef struct latecomer {

@@ -258,3 +258,47 @@ Test(strangers, at_the_doors_of_a_group_that_loses_a_rank) {
     (void)unlink(log[r]);
   }
 }
+
+/* --- at the door of one that has to call ----------------------------------------------------- */
+
+#define SITTERS 48 /* fewer than there are seats, and more than half of them */
+
+/* Holds the door of rank 1, with silent ones that come again when they are turned away. */
+static void *sit(void *argument) {
+  liar *l = argument;
+  int fd[SITTERS];
+  for (int i = 0; i < SITTERS; i++) fd[i] = call(l->self, 1);
+  while (!atomic_load(&l->stop)) {
+    char byte;
+    for (int i = 0; i < SITTERS; i++) {
+      if (recv(fd[i], &byte, 1, MSG_DONTWAIT) != 0) continue;
+      (void)close(fd[i]);
+      fd[i] = call(l->self, 1);
+    }
+    group_nap(0.002);
+  }
+  for (int i = 0; i < SITTERS; i++) (void)close(fd[i]);
+  return NULL;
+}
+
+static weir_status sat_out_body(weir_transport *t, void *user) {
+  liar l = {.self = (const tcp *)t};
+  pthread_t thread;
+  weir_status status = group_talk_at(t, 1, TALK_S);
+  (void)user;
+  if (status == WEIR_OK && t->rank == 0 && pthread_create(&thread, NULL, sit, &l) != 0) abort();
+  if (status == WEIR_OK && t->rank == 0) group_nap(0.1); /* all of them have come */
+  if (status == WEIR_OK) status = group_talk_at(t, 2, TALK_S);
+  if (status != WEIR_OK || t->rank == RANKS - 1) return status;
+  status = go_on(t);
+  atomic_store(&l.stop, true);
+  if (t->rank == 0) (void)pthread_join(thread, NULL);
+  return status;
+}
+
+/* Seats that strangers take are none of those that a survivor needs to call the ones below it. */
+Test(strangers, do_not_keep_a_survivor_from_calling) {
+  ENDED group g = group_new(GROUP_TCP, RANKS, sat_out_body, NULL);
+  group_run(&g);
+  group_well(&g);
+}
