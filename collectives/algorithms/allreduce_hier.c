@@ -114,7 +114,11 @@ static weir_status local_headers(hier *h, bool up) {
   if (header == 0) return WEIR_OK;
   if (!up) {
     size_t bytes = size * header;
-    return weir_broadcast(h->inner, 0, h->headers->block, size * header, &bytes);
+    const weir_status status =
+        weir_broadcast(h->inner, 0, h->headers->block, size * header, &bytes);
+    return status == WEIR_OK && bytes != size * header
+               ? weir_refuse_length(h->inner, 0, "headers", bytes, size * header)
+               : status;
   }
   const int own = weir_comm_rank(h->inner), ranks = weir_comm_size(h->inner);
   void *all = NULL, *lengths = NULL;
