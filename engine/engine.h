@@ -274,6 +274,9 @@ weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engin
 weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memory *memory);
 weir_status weir_engine_rescale(weir_engine *engine, float factor);
 
+/* Keep a failure that ends the group, and tell the others of one that is this rank's alone; returns
+ * status. */
+weir_status weir_engine_break(weir_engine *engine, weir_status status);
 /* Has a failure, whatever its status, ended the group? */
 bool weir_engine_ended(const weir_engine *engine);
 /* Have ranks been found to hold different averages?  Then their weights are no longer the same. */

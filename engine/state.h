@@ -230,8 +230,6 @@ double weir_engine_clock(const weir_engine *engine);
 /* Add the time since the thread's last lap to what it compressed, or waited for the wire. */
 void weir_lap_compress(weir_bucket *bucket);
 void weir_lap_comm(weir_bucket *bucket);
-/* Keep a failure that ends the group; returns status. */
-weir_status weir_engine_break(weir_engine *engine, weir_status status);
 /* Say again why the group ended; WEIR_OK while it has not. */
 weir_status weir_engine_check(const weir_engine *engine);
 /* Tell the others that `culprit` ends the group, and fail. */

@@ -122,7 +122,7 @@ static weir_status gather(parallel *p, unsigned char *results) {
   if (!in_place) {
     const weir_status status =
         weir_comm_scratch(p->session->comm, WEIR_SCRATCH_A, (size_t)p->ranks * p->stride, &blocks);
-    if (status != WEIR_OK) return status;
+    if (status != WEIR_OK) return weir_engine_break(p->session->engine, status);
   }
   if (!in_place && p->bytes[p->rank] > 0)
     memcpy((unsigned char *)blocks + (size_t)p->rank * p->stride, results + own, p->bytes[p->rank]);
@@ -145,7 +145,8 @@ static weir_status run(parallel *p, unsigned char *results) {
   p->told = calloc(ranks, sizeof *p->told);
   weir_status status = WEIR_E_NOMEM;
   if (table == NULL || p->told == NULL) {
-    status = weir_fail(status, "no memory to divide work among %zu ranks", ranks);
+    status = weir_engine_break(
+        p->session->engine, weir_fail(status, "no memory to divide work among %zu ranks", ranks));
   } else {
     p->begin = table;
     p->bytes = table + ranks + 1;
@@ -185,8 +186,10 @@ weir_status weir_parallel_places(weir_session *session, uint64_t form, const wei
   if (early != WEIR_OK) return early;
   weir_comm_step(session->comm, weir_hash(form, name, sizeof name), session->gathers++);
   weir_scope *before = weir_scope_enter(&session->inside.scope);
-  const weir_status status = weir_session_keep_failure(
-      session, weir_allgather_places(session->comm, places, cheapest(session, block_bytes), NULL));
+  weir_status status =
+      weir_allgather_places(session->comm, places, cheapest(session, block_bytes), NULL);
+  if (status != WEIR_OK) status = weir_engine_break(session->engine, status);
+  (void)weir_session_keep_failure(session, status);
   weir_scope_leave(before);
   return status;
 }

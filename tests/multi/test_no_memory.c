@@ -1,9 +1,10 @@
-/* A rank that has no memory left in the middle of a step: the group has ended, the others hear of
- * it at once, and all of them go on together by weir_shrink. */
+/* A rank that has no memory left in the middle of a step, or of work that is divided: the group has
+ * ended, the others hear of it at once, and all of them go on together by weir_shrink. */
 #include <criterion/criterion.h>
 
 #include "../ports.h"
 #include "session_ranks.h"
+#include "weir/parallel.h"
 
 #define RANKS 3
 #define N 5000
@@ -16,6 +17,7 @@ void *__wrap_malloc(size_t bytes) { return none_left ? NULL : __real_malloc(byte
 
 typedef struct worker {
   weir_options options;
+  bool divides; /* it is work that is divided, no step */
   weir_status end, later, shrunk, again;
   weir_survivors left;
   char why[256];
@@ -36,11 +38,32 @@ static weir_status one_step(weir_session *session, worker *w, bool fails) {
   return status;
 }
 
+enum { RESULT = 1 << 16 };
+
+static weir_status fill_in(void *user, size_t first, size_t count, void *results) {
+  (void)user;
+  memset(results, (int)first, count * RESULT);
+  return WEIR_OK;
+}
+
+/* A share more than ranks: results go by way of memory of the session's. */
+static weir_status divide(weir_session *session, bool fails) {
+  static const weir_map map = {
+      .struct_size = sizeof map, .count = RANKS + 1, .bytes = RESULT, .fn = fill_in};
+  unsigned char *results = malloc((RANKS + 1) * (size_t)RESULT);
+  none_left = fails;
+  const weir_status status = weir_parallel_map(session, &map, results);
+  none_left = false;
+  free(results);
+  return status;
+}
+
 static void *work(void *argument) {
   worker *w = argument;
   weir_session *session = NULL;
   w->end = session_open(&session, &w->options, N);
-  if (w->end == WEIR_OK) w->end = one_step(session, w, w->options.rank == 1);
+  const bool fails = w->options.rank == 1;
+  if (w->end == WEIR_OK) w->end = w->divides ? divide(session, fails) : one_step(session, w, fails);
   (void)snprintf(w->why, sizeof w->why, "%s", weir_last_error());
   w->later = weir_set_epoch(session, 1);
   w->left.struct_size = sizeof w->left;
@@ -50,13 +73,14 @@ static void *work(void *argument) {
   return NULL;
 }
 
-static void lose_memory(const char *policy) {
+static void lose_memory(const char *policy, bool divides) {
   static worker workers[RANKS];
   char where[32];
   memset(workers, 0, sizeof workers);
   (void)snprintf(where, sizeof where, "127.0.0.1:%d", free_port());
   for (int r = 0; r < RANKS; r++) {
     workers[r].options = session_options(r, RANKS, where, policy);
+    workers[r].divides = divides;
     workers[r].options.transport = "tcp";
     workers[r].options.active_probes = false;
   }
@@ -74,5 +98,6 @@ static void lose_memory(const char *policy) {
   }
 }
 
-Test(no_memory, in_a_collective) { lose_memory("fixed:none:1:dense-ring"); }
-Test(no_memory, in_a_codec) { lose_memory("fixed:randomk:0.1:art-ring"); }
+Test(no_memory, in_a_collective) { lose_memory("fixed:none:1:dense-ring", false); }
+Test(no_memory, in_a_codec) { lose_memory("fixed:randomk:0.1:art-ring", false); }
+Test(no_memory, in_work_that_is_divided) { lose_memory("fixed:none:1:dense-ring", true); }
