@@ -38,6 +38,9 @@ static weir_status one_step(weir_session *session, worker *w, bool fails) {
   return status;
 }
 
+/* Who has started may end the group while another one has not. */
+static pthread_barrier_t started;
+
 enum { RESULT = 1 << 16 };
 
 static weir_status fill_in(void *user, size_t first, size_t count, void *results) {
@@ -62,6 +65,7 @@ static void *work(void *argument) {
   worker *w = argument;
   weir_session *session = NULL;
   w->end = session_open(&session, &w->options, N);
+  (void)pthread_barrier_wait(&started);
   const bool fails = w->options.rank == 1;
   if (w->end == WEIR_OK) w->end = w->divides ? divide(session, fails) : one_step(session, w, fails);
   (void)snprintf(w->why, sizeof w->why, "%s", weir_last_error());
@@ -84,7 +88,9 @@ static void lose_memory(const char *policy, bool divides) {
     workers[r].options.transport = "tcp";
     workers[r].options.active_probes = false;
   }
+  cr_assert_eq(pthread_barrier_init(&started, NULL, RANKS), 0);
   session_threads(workers, sizeof *workers, RANKS, work);
+  (void)pthread_barrier_destroy(&started);
   for (int r = 0; r < RANKS; r++) {
     const worker *w = &workers[r];
     cr_assert_eq(w->end, r == 1 ? WEIR_E_NOMEM : WEIR_E_PEER, "%s, rank %d: %s: %s", policy, r,
