@@ -178,3 +178,67 @@ Test(waits, long_or_unknown_round_trips_leave_the_choice_to_the_system) {
   cr_assert_str_eq(tcp_congestion_control(false, 2000), "reno");
   cr_assert_str_eq(tcp_congestion_control(true, 0), "reno");
 }
+
+/* --- what goes both ways ---------------------------------------------------------------------- */
+
+#define LONG ((size_t)24 << 20) /* more than the sockets of both ends hold */
+
+typedef struct swap {
+  pair *p;
+  int rank, sends, recvs;
+  double nap_s;
+  weir_status status;
+} swap;
+
+static void *swap_main(void *argument) {
+  swap *s = argument;
+  weir_transport *t = s->p->t[s->rank];
+  const int peer = 1 - s->rank;
+  unsigned char *const in = s->p->data + 2 * LONG * (size_t)s->rank;
+  const unsigned char *const out = s->p->data + 4 * LONG; /* of either */
+  const weir_send send[2] = {{peer, out, LONG, 0}, {peer, out, LONG, 1}};
+  weir_recv recv[2] = {{peer, in, LONG, 0, 0}, {peer, in + LONG, LONG, 1, 0}};
+  group_nap(s->nap_s);
+  s->status = t->ops->transfer(t, &due, send, (size_t)s->sends, recv, (size_t)s->recvs,
+                               weir_now_s() + 20.0);
+  return NULL;
+}
+
+static void swap_both(pair *p, int of_1) {
+  pthread_t thread[2];
+  swap s[2] = {{p, 0, 2, of_1, 0.0, WEIR_OK}, {p, 1, of_1, 2, 0.1, WEIR_OK}};
+  for (int r = 0; r < 2; r++) cr_assert_eq(pthread_create(&thread[r], NULL, swap_main, &s[r]), 0);
+  for (int r = 0; r < 2; r++) (void)pthread_join(thread[r], NULL);
+  for (int r = 0; r < 2; r++) cr_assert_eq(s[r].status, WEIR_OK, "rank %d", r);
+}
+
+/* Rank 1 is late: rank 0 has to wait until there is room again for what it sends.  Messages that
+ * come together have places where a rank has sent as many. */
+Test(waits, for_room_and_tells_what_came_together) {
+  static const uint32_t place[] = {0, 0, 0, 1};
+  pair p;
+  connect_pair(&p, "127.0.0.1");
+  p.data = calloc(5, LONG);
+  cr_assert_not_null(p.data);
+  swap_both(&p, 1);
+  swap_both(&p, 2);
+  cr_assert_eq(p.t[1]->flows, 4);
+  for (int i = 0; i < 4; i++) cr_assert_eq(p.t[1]->flow[i].place, place[i], "%d", i);
+  part(&p);
+  free(p.data);
+}
+
+/* Nothing is sent any more once the end of the group has come, though there were room for it. */
+Test(waits, for_nothing_once_the_group_has_ended) {
+  pair p;
+  weir_end end = {WEIR_OK, -1, -1};
+  const unsigned char byte = 1;
+  const weir_send send = {1, &byte, 1, 0};
+  connect_pair(&p, "127.0.0.1");
+  p.t[1]->ops->abort(p.t[1], 1);
+  for (int i = 0; i < 1000 && !tcp_abort_seen((tcp *)p.t[0], &end); i++) group_nap(0.005);
+  const weir_status status =
+      p.t[0]->ops->transfer(p.t[0], &due, &send, 1, NULL, 0, weir_now_s() + 20.0);
+  cr_assert_eq(status, WEIR_E_PEER, "%s", weir_status_name(status));
+  part(&p);
+}
