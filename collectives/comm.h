@@ -72,7 +72,8 @@ static inline size_t weir_headers_bytes(const weir_headers *headers) {
   return headers ? headers->bytes : 0;
 }
 
-/* Infinities become the largest floats. */
+/* Infinities become the largest floats: of sums that are about to be encoded, where a dense step
+ * would be lost.  What lies beyond is in no error. */
 void weir_hold_finite(float *x, size_t n);
 /* to[i] += from[i] */
 void weir_add_fp32(float *to, const float *from, size_t n);
