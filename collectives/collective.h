@@ -30,8 +30,9 @@ int weir_comm_size(const weir_comm *comm);
 /* Start a step: sets the tag of all following collectives; the op counter starts at 0. */
 void weir_comm_step(weir_comm *comm, uint64_t plan_digest, uint64_t step);
 
-/* A decoder found what a rank sent malformed, says the last error: adds who sent it, and ends the
- * group.  Returns status. */
+/* A decoder found what a rank sent malformed (WEIR_E_PROTOCOL), says the last error: adds who sent
+ * it, and ends the group.  Any other failure is this rank's own, and so is the blame.  Returns
+ * status. */
 weir_status weir_comm_refuse(weir_comm *comm, int sender, weir_status status);
 
 /* --- hosts: which ranks share a machine ------------------------------------------------------ */

@@ -128,7 +128,8 @@ weir_status weir_comm_transfer(weir_comm *comm, const weir_send *send, size_t se
 }
 
 weir_status weir_comm_refuse(weir_comm *comm, int sender, weir_status status) {
-  comm->transport->ops->abort(comm->transport, sender);
+  const int culprit = status == WEIR_E_PROTOCOL ? sender : weir_comm_rank(comm);
+  comm->transport->ops->abort(comm->transport, culprit);
   if (status != WEIR_E_PROTOCOL) return status;
   char what[256];
   (void)snprintf(what, sizeof what, "%s", weir_last_error());

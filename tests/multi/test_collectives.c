@@ -278,6 +278,30 @@ Test(comm, refuses_time_outs_and_headers_that_cannot_be) {
   group_passes(GROUP_THREADS, 2, refuse_body, NULL);
 }
 
+/* Rank 0 could not use what rank 1 sent. */
+static weir_status unusable_body(weir_transport *t, void *user) {
+  const weir_status why = *(const weir_status *)user;
+  const char *culprit = why == WEIR_E_PROTOCOL ? "rank 1" : "rank 0";
+  weir_comm *comm = NULL;
+  unsigned char byte = 0;
+  weir_recv recv = {0, &byte, 1, 0, 0};
+  weir_status status = weir_comm_create(&comm, t, 20.0);
+  if (status != WEIR_OK) return status;
+  if (t->rank == 0)
+    status =
+        weir_comm_refuse(comm, 1, weir_fail(why, "message")) == why ? WEIR_OK : WEIR_E_INTERNAL;
+  else if (weir_comm_transfer(comm, NULL, 0, &recv, 1) != WEIR_E_PEER ||
+           strncmp(weir_last_error(), culprit, strlen(culprit)) != 0)
+    status = weir_fail(WEIR_E_INTERNAL, "%s is not to blame", culprit);
+  weir_comm_free(comm);
+  return status;
+}
+
+Test(comm, blames_who_sent_what_is_malformed_and_else_nobody_else) {
+  weir_status why[] = {WEIR_E_PROTOCOL, WEIR_E_NOMEM};
+  for (size_t i = 0; i < COUNT(why); i++) group_passes(GROUP_THREADS, 3, unusable_body, &why[i]);
+}
+
 /* Sums beyond the largest float are that, of either sign, so that they can be encoded again. */
 Test(comm, sums_are_held_finite) {
   float x[] = {-INFINITY, INFINITY, -FLT_MAX, FLT_MAX, -1, 0, 2};
