@@ -15,6 +15,7 @@
 #include "collectives/transports/tcp_meeting.h"
 
 #define RETRY_S 0.02
+#define TURN_S 1.0  /* for one of several addresses to answer */
 #define SLICE_S 0.1 /* how soon a call that was cut off is made again */
 
 /* The lowest rank that has not come, from 1. */
@@ -137,17 +138,28 @@ static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
 
 /* --- the other ranks ------------------------------------------------------------------------ */
 
-static weir_status reach(const struct sockaddr_in *to, const struct sockaddr_in *from, int rank,
-                         double deadline_s, int *fd) {
+/* The first of these to be there; each is tried in turn, as one may swallow what it is sent. */
+static weir_status reach_any(const tcp_places *to, const struct sockaddr_in *from, int rank,
+                             double deadline_s, int *fd) {
   while (weir_now_s() < deadline_s) {
-    const weir_status status = tcp_connect_once(to, from, deadline_s, fd);
-    if (status != WEIR_OK || *fd >= 0) return status;
+    for (size_t i = 0; i < to->count; i++) {
+      const double turn_s = weir_now_s() + TURN_S;
+      const double until_s = to->count > 1 && turn_s < deadline_s ? turn_s : deadline_s;
+      const weir_status status = tcp_connect_once(&to->at[i], from, until_s, fd);
+      if (status != WEIR_OK || *fd >= 0) return status;
+    }
     tcp_sleep(RETRY_S);
   }
   char text[INET_ADDRSTRLEN] = "?";
-  (void)inet_ntop(AF_INET, &to->sin_addr, text, sizeof text);
-  return weir_fail(WEIR_E_TIMEOUT, "rank %d could not be reached at %s:%u in time", rank, text,
-                   ntohs(to->sin_port));
+  (void)inet_ntop(AF_INET, &to->at[0].sin_addr, text, sizeof text);
+  return weir_fail(WEIR_E_TIMEOUT, "rank %d could not be reached at %s:%u%s in time", rank, text,
+                   ntohs(to->at[0].sin_port),
+                   to->count > 1 ? ", or where else its name leads," : "");
+}
+
+static weir_status reach(const struct sockaddr_in *to, const struct sockaddr_in *from, int rank,
+                         double deadline_s, int *fd) {
+  return reach_any(&(tcp_places){.at = {*to}, .count = 1}, from, rank, deadline_s, fd);
 }
 
 /* Read a message of rank 0; *missing: whom it waits for, as far as it has said.  WEIR_OK with
@@ -244,12 +256,12 @@ static weir_status introduce(tcp *self, int fd, double deadline_s, bool *known, 
 }
 
 /* Register with rank 0. */
-static weir_status enrol(tcp *self, const struct sockaddr_in *to, const struct sockaddr_in *from,
+static weir_status enrol(tcp *self, const tcp_places *to, const struct sockaddr_in *from,
                          double deadline_s) {
   for (;;) {
     int fd = -1, missing = 0;
     bool known = false;
-    weir_status status = reach(to, from, 0, deadline_s, &fd);
+    weir_status status = reach_any(to, from, 0, deadline_s, &fd);
     if (status != WEIR_OK) return status;
     struct sockaddr_in local, remote;
     socklen_t local_length = sizeof local, remote_length = sizeof remote;
@@ -307,7 +319,7 @@ static weir_status mesh(tcp *self, const struct sockaddr_in *from, double deadli
   return status;
 }
 
-static weir_status join(tcp *self, const struct sockaddr_in *to, const struct sockaddr_in *from,
+static weir_status join(tcp *self, const tcp_places *to, const struct sockaddr_in *from,
                         double deadline_s) {
   const weir_status status = enrol(self, to, from, deadline_s);
   return status == WEIR_OK ? mesh(self, from, deadline_s) : status;
@@ -326,22 +338,40 @@ weir_status tcp_check_place(const tcp *self, const struct sockaddr_in *at, const
                    where);
 }
 
+/* Where this machine can listen, of the addresses that a name has; the first, if nowhere. */
+static struct sockaddr_in own_place(const tcp_places *places) {
+  for (size_t i = 0; i < places->count; i++) {
+    struct sockaddr_in any = places->at[i];
+    any.sin_port = 0;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool own = fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof any) == 0;
+    if (fd >= 0) (void)close(fd);
+    if (own) return places->at[i];
+  }
+  return places->at[0];
+}
+
 weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_address,
                            double deadline_s) {
-  struct sockaddr_in zero, own = {.sin_family = AF_INET};
-  weir_status status = tcp_resolve(where, &zero);
+  struct sockaddr_in own = {.sin_family = AF_INET};
+  tcp_places zero;
+  weir_status status = tcp_resolve_all(where, &zero);
   if (status != WEIR_OK) return status;
   if (bind_address && inet_pton(AF_INET, bind_address, &own.sin_addr) != 1)
     return weir_fail(WEIR_E_INVALID, "local address \"%s\" is not an IPv4 address", bind_address);
-  if (self->base.rank == 0 && bind_address) zero.sin_addr = own.sin_addr;
+  if (self->base.rank == 0 && bind_address) {
+    zero.at[0].sin_addr = own.sin_addr;
+    zero.count = 1;
+  }
   const bool alone = self->base.size == 1 && self->most == 0;
   if (alone) {
-    tcp_set_peer(&self->peer[0], zero.sin_addr, 0, 0);
+    tcp_set_peer(&self->peer[0], zero.at[0].sin_addr, 0, 0);
     return WEIR_OK;
   }
-  status = tcp_check_place(self, &zero, where);
+  for (size_t i = 0; status == WEIR_OK && i < zero.count; i++)
+    status = tcp_check_place(self, &zero.at[i], where);
   if (status != WEIR_OK) return status;
-  status = self->base.rank == 0 ? host(self, zero, deadline_s)
+  status = self->base.rank == 0 ? host(self, own_place(&zero), deadline_s)
                                 : join(self, &zero, bind_address ? &own : NULL, deadline_s);
   for (int r = 0; status == WEIR_OK && r < self->base.size; r++)
     if (self->peer[r].fd >= 0) tcp_settle(self, r);

@@ -52,7 +52,7 @@ int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s) {
   return ready < 0 && errno == EINTR ? 0 : ready;
 }
 
-weir_status tcp_resolve(const char *where, struct sockaddr_in *out) {
+weir_status tcp_resolve_all(const char *where, tcp_places *out) {
   const char *colon = where ? strrchr(where, ':') : NULL;
   char host[256];
   char *end = NULL;
@@ -67,10 +67,20 @@ weir_status tcp_resolve(const char *where, struct sockaddr_in *out) {
   const int error = getaddrinfo(host, NULL, &hints, &found);
   if (error != 0)
     return weir_fail(WEIR_E_INVALID, "no IPv4 address of \"%s\": %s", host, gai_strerror(error));
-  memcpy(out, found->ai_addr, sizeof *out);
+  out->count = 0;
+  for (const struct addrinfo *a = found; a != NULL && out->count < TCP_PLACES_MAX; a = a->ai_next) {
+    memcpy(&out->at[out->count], a->ai_addr, sizeof out->at[0]);
+    out->at[out->count++].sin_port = htons((uint16_t)port);
+  }
   freeaddrinfo(found);
-  out->sin_port = htons((uint16_t)port);
   return WEIR_OK;
+}
+
+weir_status tcp_resolve(const char *where, struct sockaddr_in *out) {
+  tcp_places all;
+  const weir_status status = tcp_resolve_all(where, &all);
+  if (status == WEIR_OK) *out = all.at[0];
+  return status;
 }
 
 /* More may call in the 0.1 s for which a door is not looked at (tcp_datagram.c) than the usual 128;

@@ -1,6 +1,7 @@
 /* How groups come together, and who must stay outside. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <sys/resource.h>
 
 #include "ranks.h"
@@ -57,6 +58,43 @@ Test(rendezvous, without_descriptors_ends_at_once_and_says_so) {
   cr_assert_eq(g.result[0].status, WEIR_E_IO, "%s", g.result[0].message);
   cr_assert(strstr(g.result[0].message, "cannot accept those who call: Too many") != NULL, "%s",
             g.result[0].message);
+}
+
+/* The name of rank 0's machine has three addresses, as it is told itself: it has none of the first,
+ * and listens at the second.  Others are told of the last first, where nobody listens. */
+#define NAME "rank-0-has-several-addresses"
+static bool told_backwards;
+int __real_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **found);
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **found);
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **found) {
+  static const char *const address[] = {"192.0.2.1", "127.0.0.3", "127.0.0.4"};
+  struct addrinfo **last = found;
+  if (strcmp(name, NAME) != 0) return __real_getaddrinfo(name, service, hints, found);
+  for (int i = 0; i < (told_backwards ? 2 : 3); i++) {
+    const char *at = address[told_backwards ? 2 - i : i];
+    const int error = __real_getaddrinfo(at, service, hints, last);
+    if (error != 0) return error;
+    last = &(*last)->ai_next;
+  }
+  return 0;
+}
+
+static void hear_backwards(group *g, int rank) {
+  (void)g;
+  told_backwards = rank != 0;
+}
+
+Test(rendezvous, at_a_name_with_several_addresses) {
+  ENDED group g = group_new(GROUP_TCP, 3, group_talk, NULL);
+  g.prepare = hear_backwards;
+  g.secret = "of the job";
+  g.timeout_s = 5.0;
+  (void)snprintf(g.where, sizeof g.where, NAME ":%d", free_port());
+  group_run(&g);
+  group_well(&g);
 }
 
 typedef struct latecomer {
