@@ -1,8 +1,9 @@
 /* Whatever a rank sends in a collective may come a byte short, and whoever gets it notices: for
  * each rank, and each of its messages in every collective, the last byte is left out.  Then either
  * some rank refuses it and all end in bounded time, or, where lengths are no rank's to know
- * beforehand, the ranks that got it are told its length.  And a rank that is at the same kind of
- * collective, but one further on, is refused by all of them. */
+ * beforehand, the ranks that got it are told its length.  A rank that is at the same kind of
+ * collective, but one further on, is refused.  And whatever the plan is, a message that is short
+ * ends the step. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "collectives/compressed.h"
 #include "collectives/transports/common.h"
 #include "collectives/transports/wrap.h"
+#include "engine/engine.h"
 #include "group.h"
 
 enum { SIZE = 5, N = 43, BLOCK = 40, HEADER = 24, AT_ONCE = 64 };
@@ -247,4 +249,64 @@ Test(short_messages, and_those_of_another_collective) {
       for (int liar = 0; liar < size; liar++)
         cr_assert(run(c, row, liar, -1), "%s %u: rank %d has sent nothing", c->name, row, liar);
   }
+}
+
+/* --- in a step of every plan ------------------------------------------------------------------ */
+
+enum { RANKS = 4, ELEMENTS = 600 };
+
+/* The trial's row is the arm. */
+static void step_body(member *m) {
+  static const size_t offset[] = {0, 250, ELEMENTS};
+  static const size_t rows[] = {10, 14};
+  trial *t = m->group->shared;
+  float g[ELEMENTS];
+  weir_engine *engine = NULL;
+  weir_wrap *wrap = NULL;
+  if (weir_comm_find_hosts(m->comm, (uint64_t)m->rank / 2) != WEIR_OK) abort();
+  if (m->rank == t->liar) {
+    if (weir_wrap_create(&wrap, sizeof(cutter), m->transport, "cutter") != WEIR_OK) abort();
+    wrap->ops.transfer = cutting_transfer;
+    ((cutter *)wrap)->which = t->which;
+    m->comm->transport = &wrap->base;
+  }
+  const weir_engine_config config = {.comm = m->comm,
+                                     .layout = {2, offset},
+                                     .rows = rows,
+                                     .first_plan = group_plan(t->row, 0.1, 1)};
+  if (weir_engine_create(&engine, &config) != WEIR_OK) abort();
+  for (int i = 0; i < ELEMENTS; i++) g[i] = (float)((i * 31 + m->rank) % 97) - 48;
+  group_barrier(m);
+  weir_status status = weir_engine_step_begin(engine, NULL);
+  for (uint32_t k = 0; status == WEIR_OK && k < 2; k++)
+    status = weir_engine_submit(engine, k, g + offset[k]);
+  t->status[m->rank] = status == WEIR_OK ? weir_engine_step_end(engine, NULL) : status;
+  weir_engine_free(engine);
+  if (wrap == NULL) return;
+  t->there = ((cutter *)wrap)->seen > t->which;
+  m->transport = &wrap->base;
+}
+
+static bool step_is_lost(uint32_t arm, int liar, int which) {
+  trial t = {.row = arm, .liar = liar, .which = which};
+  group g;
+  bool noticed = false;
+  group_run(&g, RANKS, step_body, &t);
+  for (int r = 0; r < RANKS; r++) {
+    noticed = noticed || t.status[r] != WEIR_OK;
+    cr_assert(
+        t.status[r] == WEIR_OK || t.status[r] == WEIR_E_PROTOCOL || t.status[r] == WEIR_E_PEER,
+        "%s, message %d: rank %d has status %d", group_arms[arm], which, r, (int)t.status[r]);
+  }
+  cr_assert_eq(noticed, t.there, "%s, message %d: %s", group_arms[arm], which,
+               t.there ? "nobody has noticed" : "a whole one is refused");
+  return t.there;
+}
+
+Test(short_messages, end_the_step_of_any_plan) {
+  int messages = 0;
+  for (uint32_t arm = 0; arm < GROUP_ARMS; arm++)
+    for (int liar = 0; liar < 2; liar++) /* rank 0 is the one that selects for all */
+      for (int which = 0; step_is_lost(arm, liar, which); which++) messages++;
+  cr_log_info("%d messages", messages);
 }
