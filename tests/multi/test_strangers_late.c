@@ -60,6 +60,14 @@ Test(strangers, every_reason_is_logged_once) {
   other.rank = 2;
   write_hello(hello, other);
   come_and_be_refused(&g, hello);
+  other = registration(&g); /* of a group that has shrunk */
+  other.generation = 1;
+  write_hello(hello, other);
+  come_and_be_refused(&g, hello);
+  other = registration(&g); /* of a connection that is not due */
+  other.stream = 1;
+  write_hello(hello, other);
+  come_and_be_refused(&g, hello);
   memset(hello, 'x', sizeof hello);
   come_and_be_refused(&g, hello);
   group_join(&g);
