@@ -83,12 +83,19 @@ Test(strangers, every_reason_is_logged_once) {
 
 /* --- at the doors of a group that runs ------------------------------------------------------ */
 
-/* A call at a rank's door. */
-static int call(const tcp *self, int rank) {
+/* A call at a rank's door; -1: it has gone. */
+static int try_call(const tcp *self, int rank) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0 ||
-      connect(fd, (const struct sockaddr *)&self->peer[rank].data, sizeof(struct sockaddr_in)) != 0)
-    abort();
+  if (fd < 0) abort();
+  if (connect(fd, (const struct sockaddr *)&self->peer[rank].data, sizeof(struct sockaddr_in)) == 0)
+    return fd;
+  (void)close(fd);
+  return -1;
+}
+
+static int call(const tcp *self, int rank) {
+  const int fd = try_call(self, rank);
+  if (fd < 0) abort();
   return fd;
 }
 
@@ -167,6 +174,25 @@ Test(strangers, asking_ends_whatever_comes_instead_of_replies) {
   ENDED group g = group_new(GROUP_TCP, 2, ask_in_vain, NULL);
   group_run(&g);
   group_well(&g);
+}
+
+/* A rank may say that it waits for one that there is not: then it waits for nobody. */
+static weir_status ask_one_who_lies(weir_transport *t, void *user) {
+  tcp *self = (tcp *)t;
+  (void)user;
+  if (t->rank == 1) atomic_store(&self->waiting_on, 1 << 20);
+  weir_status status = WEIR_OK;
+  tcp_reply reply[2] = {{false, 0}};
+  group_nap(t->rank == 0 ? 0.1 : 0.5);
+  if (t->rank == 0) tcp_ask_all(self, reply, weir_now_s() + 5.0);
+  if (t->rank == 0 && (!reply[1].alive || reply[1].waiting_on != -1))
+    status =
+        weir_fail(WEIR_E_INTERNAL, "alive %d, waits for %d", reply[1].alive, reply[1].waiting_on);
+  return status == WEIR_OK ? group_talk_at(t, 1, 30.0) : status;
+}
+
+Test(strangers, and_members_wait_for_ranks_that_there_are) {
+  group_passes(GROUP_TCP, 2, ask_one_who_lies, NULL);
 }
 
 /* --- at the doors of a group that loses a rank ---------------------------------------------- */
@@ -275,17 +301,18 @@ Test(strangers, at_the_doors_of_a_group_that_loses_a_rank) {
 static void *sit(void *argument) {
   liar *l = argument;
   int fd[SITTERS];
-  for (int i = 0; i < SITTERS; i++) fd[i] = call(l->self, 1);
+  for (int i = 0; i < SITTERS; i++) fd[i] = try_call(l->self, 1);
   while (!atomic_load(&l->stop)) {
     char byte;
     for (int i = 0; i < SITTERS; i++) {
-      if (recv(fd[i], &byte, 1, MSG_DONTWAIT) != 0) continue;
+      if (fd[i] < 0 || recv(fd[i], &byte, 1, MSG_DONTWAIT) != 0) continue;
       (void)close(fd[i]);
-      fd[i] = call(l->self, 1);
+      fd[i] = try_call(l->self, 1); /* which may have ended well before rank 0 has */
     }
     group_nap(0.002);
   }
-  for (int i = 0; i < SITTERS; i++) (void)close(fd[i]);
+  for (int i = 0; i < SITTERS; i++)
+    if (fd[i] >= 0) (void)close(fd[i]);
   return NULL;
 }
 
