@@ -368,6 +368,29 @@ Test(view, some_ranks_as_a_group) {
     group_passes((enum group_kind)kind, 4, view_body, NULL);
 }
 
+/* Who ends a view's group names a rank of the view; others hear of it as a rank of the whole. */
+static weir_status blame_body(weir_transport *t, void *user) {
+  static const int member[] = {2, 0};
+  const weir_tag tag = {1, 1, 1, 0};
+  unsigned char byte;
+  weir_recv recv = {0, &byte, 1, 0, 0};
+  weir_transport *view = NULL;
+  (void)user;
+  if (t->rank == 0) {
+    const weir_status status = weir_transport_view(&view, t, member, 2);
+    if (status != WEIR_OK) return status;
+    view->ops->abort(view, 0);
+    view->ops->destroy(view);
+    return WEIR_OK;
+  }
+  if (t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 10) != WEIR_E_PEER ||
+      strncmp(weir_last_error(), "rank 2", 6) != 0)
+    return weir_fail(WEIR_E_INTERNAL, "another rank is to blame");
+  return WEIR_OK;
+}
+
+Test(view, names_ranks_of_the_whole_group) { group_passes(GROUP_THREADS, 3, blame_body, NULL); }
+
 /* A rank that is gone is named by its number in the whole group. */
 static weir_status gone_body(weir_transport *t, void *user) {
   (void)user;
