@@ -146,6 +146,13 @@ static double set_bandwidth(const weir_report_row *r) { return r->step->set_band
 static double bandwidth(const weir_report_row *r) { return r->step->bandwidth_gbps; }
 static double goodput(const weir_report_row *r) { return r->step->goodput_gbps; }
 
+/* Was a network set at all? */
+static bool scheduled(const weir_report_data *data) {
+  for (size_t i = 0; i < data->step_count; i++)
+    if (data->steps[i].set_latency_ms >= 0 || data->steps[i].set_bandwidth_gbps > 0) return true;
+  return false;
+}
+
 void weir_report_network(weir_doc *doc, const weir_report_data *data,
                          const weir_report_rows *rows) {
   static const series one[] = {{"set", SET, "step", set_latency},
@@ -153,18 +160,20 @@ void weir_report_network(weir_doc *doc, const weir_report_data *data,
   static const series other[] = {{"set", SET, "step", set_bandwidth},
                                  {"measured", INK, "line", bandwidth},
                                  {"goodput", "#b98a20", "line", goodput}};
+  const size_t unset = !scheduled(data); /* then the first series of each is left out */
   weir_doc_section(
       doc, "Network",
-      "Set by the schedule and measured by Weir, agreed on by all workers. One way, and "
-      "as traffic control counts. Dashed lines: the schedule changes.");
+      unset ? "Measured by Weir, agreed on by all workers. One way, and as traffic control counts."
+            : "Set by the schedule and measured by Weir, agreed on by all workers. One way, and "
+              "as traffic control counts. Dashed lines: the schedule changes.");
   begin(doc, data, "lines", "one-way latency, ms", false);
   weir_doc_flag(doc, "log", true);
   weir_doc_flag(doc, "named", true);
-  add_lines(doc, rows, false, one, G_N_ELEMENTS(one));
+  add_lines(doc, rows, false, one + unset, G_N_ELEMENTS(one) - unset);
   weir_doc_end(doc);
   begin(doc, data, "lines", "bandwidth, Gbit/s", false);
   weir_doc_flag(doc, "log", true);
-  add_lines(doc, rows, false, other, G_N_ELEMENTS(other));
+  add_lines(doc, rows, false, other + unset, G_N_ELEMENTS(other) - unset);
   weir_doc_end(doc);
   weir_doc_end_section(doc);
 }
@@ -296,6 +305,7 @@ static void add_accuracy(weir_doc *doc, const weir_report_data *data) {
   static const series tested[] = {{"test accuracy", INK, "points", NULL}};
   const weir_report_summary *s = &data->summary;
   const size_t each = s->accuracy_count / POINTS_MOST + 1;
+  if (!s->accuracy_count) return;
   begin(doc, data, "lines", "test accuracy, %", true);
   weir_doc_flag(doc, "narrow", true);
   weir_doc_number(doc, "bottom", 100);
@@ -340,8 +350,11 @@ static double loss(const weir_report_row *r) { return r->step->loss; }
 void weir_report_learning(weir_doc *doc, const weir_report_data *data,
                           const weir_report_rows *rows) {
   static const series trained[] = {{"training loss of rank 0", GREY, "line", loss}};
-  weir_doc_section(doc, "Accuracy and loss",
-                   "On the test data, and on rank 0's batches (thick line: smoothed).");
+  if (data->summary.accuracy_count)
+    weir_doc_section(doc, "Accuracy and loss",
+                     "On the test data, and on rank 0's batches (thick line: smoothed).");
+  else
+    weir_doc_section(doc, "Loss", "On rank 0's batches (thick line: smoothed).");
   add_accuracy(doc, data);
   add_test_loss(doc, data);
   begin(doc, data, "lines", "training loss of rank 0", true);

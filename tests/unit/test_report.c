@@ -489,6 +489,37 @@ Test(report, the_test_loss_is_drawn) {
   }
 }
 
+/* A training over the network there is, without tests: of a schedule and of accuracies nothing is
+ * said. */
+Test(report, what_was_not_set_or_tested_is_left_out) {
+  g_autofree char *csv = slurp("steps.csv");
+  g_auto(GStrv) lines = g_strsplit(csv, "\n", -1);
+  g_autoptr(GString) bare = g_string_new(NULL);
+  for (guint i = 0; lines[i] && *lines[i]; i++) {
+    g_auto(GStrv) cell = g_strsplit(lines[i], ",", -1);
+    for (guint c = 0; cell[c]; c++)
+      g_string_append_printf(bare, "%s%s", c ? "," : "", i && (c == 17 || c == 18) ? "" : cell[c]);
+    g_string_append_c(bare, '\n');
+  }
+  store("steps.csv", bare->str, (gssize)bare->len);
+  g_autofree char *summary = slurp("summary.json");
+  g_autoptr(GRegex) accuracies =
+      g_regex_new("\"accuracy\": *\\[.*?\\]\\]", G_REGEX_DOTALL, 0, NULL);
+  g_autofree char *without =
+      g_regex_replace_literal(accuracies, summary, -1, 0, "\"accuracy\":[]", 0, NULL);
+  cr_assert_str_neq(without, summary);
+  store("summary.json", without, -1);
+  g_autofree char *page = page_of_run();
+  cr_assert_null(strstr(page, "Set by the schedule"));
+  cr_assert_null(strstr(page, "test accuracy, %"));
+  cr_assert(strstr(page, "Measured by Weir, agreed on by all workers."));
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonArray *charts = charts_of(page, parser);
+  cr_assert_eq(json_array_get_length(
+                   json_object_get_array_member(chart_of(charts, "one-way latency, ms"), "series")),
+               1);
+}
+
 Test(report, text_from_files_is_escaped) {
   g_autofree char *page = page_of_run();
   cr_assert_null(strstr(page, "<not worth"));
