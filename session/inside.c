@@ -66,8 +66,14 @@ static int world(const weir_session *session) {
 }
 
 static void describe_network(const weir_status_facts *facts, char *text, size_t room) {
-  if (facts->own_latency_s > 0 || facts->own_bandwidth_bytes_s > 0)
+  if (facts->own_latency_s > 0 && facts->own_bandwidth_bytes_s > 0)
     (void)snprintf(text, room, "latency %.3g ms, bandwidth %.3g Gbit/s", 1e3 * facts->own_latency_s,
+                   8e-9 * facts->own_bandwidth_bytes_s);
+  else if (facts->own_latency_s > 0)
+    (void)snprintf(text, room, "latency %.3g ms, bandwidth not measured yet",
+                   1e3 * facts->own_latency_s);
+  else if (facts->own_bandwidth_bytes_s > 0)
+    (void)snprintf(text, room, "latency not measured yet, bandwidth %.3g Gbit/s",
                    8e-9 * facts->own_bandwidth_bytes_s);
   else
     (void)snprintf(text, room, "the network is not measured");

@@ -528,6 +528,8 @@ def scalars_written() -> dict[str, int]:
         assert writer.scalars["weir/ratio"] == [0.1] * 3
         assert all(b > 0 for b in writer.scalars["weir/wire_mb"])
         assert writer.text == ["topk:0.1:ag"]
+        # What is not measured yet is no zero.
+        assert all(b > 0 for b in writer.scalars.get("weir/bandwidth_mbit_s", []))
     else:
         assert not writer.scalars
     return {name: len(values) for name, values in writer.scalars.items()}

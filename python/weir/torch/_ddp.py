@@ -523,7 +523,7 @@ class Attached:
             self._keep_unused(self.info.lost)
         if self._record is not None:
             self._record.step(self.info, loss)
-        if self._writer is not None:
+        if self._writer is not None and not self.info.trial:
             self._write(self._writer, self.info)
         for _, buffer, lent in self._waiting:
             if lent is not buffer:
@@ -537,7 +537,7 @@ class Attached:
         return float(loss)
 
     def _write(self, writer: Any, info: StepInfo) -> None:
-        """Scalars of a step, as TensorBoard has them."""
+        """Scalars of a step that counts, as TensorBoard has them; what is not measured yet is left out."""
         for name, value in (
             ("ratio", info.cr),
             ("gain", info.gain),
@@ -548,7 +548,8 @@ class Attached:
             ("latency_ms", 1e3 * info.latency_s),
             ("bandwidth_mbit_s", 8e-6 * info.bandwidth_bytes_s),
         ):
-            writer.add_scalar(f"weir/{name}", value, info.step)
+            if value > 0 or name not in ("latency_ms", "bandwidth_mbit_s"):
+                writer.add_scalar(f"weir/{name}", value, info.step)
         if info.plan != self._written:
             writer.add_text("weir/plan", info.plan, info.step)
             self._written = info.plan
