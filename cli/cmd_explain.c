@@ -51,8 +51,8 @@ int weir_cmd_explain(int argc, char **argv) {
       "weir explain", "DIR",
       "Tells in plain sentences why a run switched its plan: what was measured, what was tried,\n"
       "what was believed, what came of it, and the regret afterwards.  Trials that led to no\n"
-      "switch are told, too.",
-      "Reads decisions.jsonl of the folder, and steps.csv if there is one.\n"
+      "switch are told, too.  PLAN/N is PLAN in N buckets.",
+      "Reads decisions.jsonl of the folder, and steps.csv and summary.json if they are there.\n"
       "Exit codes: 0 done; 2 bad usage or bad input."};
   if (!cli_parse(&help, entries, &argc, &argv)) return WEIR_EXIT_USAGE;
   if (argc != 2) {

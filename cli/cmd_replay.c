@@ -365,7 +365,12 @@ static void count_step(GArray *lines, guint *at, double step, const char *plan, 
   replay_line *line = &g_array_index(lines, replay_line, *at);
   char chosen[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(&line->choice, chosen);
-  if ((double)line->input.step >= step || strcmp(chosen, plan) != 0) return;
+  /* Codec, ratio and collective are chosen for the gradient as a whole; a plan that runs in buckets
+   * ends in their number. */
+  const size_t length = strcspn(plan, "/");
+  if ((double)line->input.step >= step || strlen(chosen) != length ||
+      strncmp(chosen, plan, length) != 0)
+    return;
   line->steps++;
   line->measured_ms += (ms - line->measured_ms) / line->steps;
 }
@@ -479,18 +484,34 @@ static void print_json(GArray *lines, const replay_totals *t) {
   weir_doc_print(builder);
 }
 
+/* Columns as wide as the longest plan in them. */
+static void plan_widths(const GArray *lines, int *choice, int *best) {
+  char plan[WEIR_PLAN_TEXT_MAX];
+  *choice = *best = (int)strlen("best candidate");
+  for (guint i = 0; i < lines->len; i++) {
+    const replay_line *line = &g_array_index(lines, replay_line, i);
+    weir_plan_format(&line->choice, plan);
+    *choice = MAX(*choice, (int)strlen(plan));
+    weir_plan_format(&line->best->plan, plan);
+    *best = MAX(*best, (int)strlen(plan));
+  }
+}
+
 static void print_table(GArray *lines, const replay_totals *t) {
-  printf("%8s %-9s %-30s %-30s %8s %12s %12s\n", "step", "trigger", "choice", "best candidate",
-         "regret", "predicted ms", "measured ms");
+  int choice_width, best_width;
+  plan_widths(lines, &choice_width, &best_width);
+  printf("%8s %-9s %-*s %-*s %8s %12s %12s\n", "step", "trigger", choice_width, "choice",
+         best_width, "best candidate", "regret", "predicted ms", "measured ms");
   for (guint i = 0; i < lines->len; i++) {
     const replay_line *line = &g_array_index(lines, replay_line, i);
     char choice[WEIR_PLAN_TEXT_MAX], best[WEIR_PLAN_TEXT_MAX], measured[32] = "-";
     weir_plan_format(&line->choice, choice);
     weir_plan_format(&line->best->plan, best);
     if (line->steps > 0) (void)g_snprintf(measured, sizeof measured, "%.2f", line->measured_ms);
-    printf("%8" G_GUINT64_FORMAT " %-9s %-30s %-30s %7.2f%% %12.2f %12s%s\n",
-           (guint64)line->input.step, weir_trigger_name(line->input.trigger), choice, best,
-           100.0 * line->regret, line->predicted_ms, measured, line->same ? "" : "  DIFFERS now");
+    printf("%8" G_GUINT64_FORMAT " %-9s %-*s %-*s %7.2f%% %12.2f %12s%s\n",
+           (guint64)line->input.step, weir_trigger_name(line->input.trigger), choice_width, choice,
+           best_width, best, 100.0 * line->regret, line->predicted_ms, measured,
+           line->same ? "" : "  DIFFERS now");
   }
   printf(
       "%u decisions, %u different; regret against the best candidate: mean %.2f %%, at most %.2f "

@@ -33,7 +33,7 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
     d->switched = true;
     (void)snprintf(d->why, sizeof d->why, "%s",
                    !weir_plan_sparse(&current.plan)
-                       ? "the plan in force has not shown that it holds the loss"
+                       ? "the plan in force does not count as one that holds the loss"
                    : in->withheld != 0 ? "what a method has held back is sent before"
                                        : "more than half of a gradient is not zero");
   } else {

@@ -202,11 +202,24 @@ static void explain_sparse(const weir_loop *loop, const weir_decision_input *in,
                  loop->overlap ? ", without buckets: part of it may be dense" : "");
 }
 
-/* What the guard does not know of: a trial's outcome, and why others than safe plans were left
- * out. */
-static void explain(const weir_loop *loop, const weir_decision_input *in, weir_decision *d) {
+/* Also a plan that is kept may be divided anew, or lose its buckets. */
+static void explain_division(const weir_loop *loop, uint32_t before, weir_decision *d) {
+  const size_t length = strlen(d->why), room = sizeof d->why - length;
+  if (d->buckets == before || weir_plan_sparse(&d->choice.plan) || loop->rounds.undivided) return;
+  if (d->buckets > 0)
+    (void)snprintf(d->why + length, room, "; in %zu buckets", d->buckets);
+  else
+    (void)snprintf(d->why + length, room, "; without buckets%s",
+                   loop->fuse_failed ? ", under which steps took longer than foretold" : "");
+}
+
+/* What the guard does not know of: buckets, a trial's outcome, and why others than safe plans were
+ * left out. */
+static void explain(const weir_loop *loop, const weir_decision_input *in, uint32_t buckets,
+                    weir_decision *d) {
   char guard[sizeof d->why];
   explain_sparse(loop, in, d);
+  explain_division(loop, buckets, d);
   if (loop->policy->id != WEIR_POLICY_WEIR || loop->risk != WEIR_RISK_MEASURED) return;
   (void)snprintf(guard, sizeof guard, "%s", d->why);
   if (in->trigger == WEIR_TRIGGER_TRIAL)
@@ -240,6 +253,7 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
       another_network(&loop->at_decision, &seen->network))
     weir_learn_network_changed(&loop->learnt);
   weir_loop_input(loop, seen, trigger, &input);
+  const uint32_t buckets = loop->current.buckets;
   weir_status status = weir_decide(&input, decision);
   if (status != WEIR_OK) return status;
   if (loop->policy->id == WEIR_POLICY_WEIR)
@@ -249,7 +263,7 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
   if (loop->policy->id != WEIR_POLICY_WEIR && decision->switched)
     weir_loop_direct(loop, WEIR_ACTION_SWITCH, &decision->choice.plan);
   if (status != WEIR_OK) return status;
-  explain(loop, &input, decision);
+  explain(loop, &input, buckets, decision);
   decision->choice.plan.id = loop->current.id;
   loop->at_decision = seen->network;
   memcpy(loop->curve_at_decision, loop->learnt.curve, sizeof loop->curve_at_decision);

@@ -26,17 +26,32 @@ static void moved(GString *text, const char *what, double from, double to, const
     g_string_append_printf(text, "The %s had moved from %.3g to %.3g %s. ", what, from, to, unit);
 }
 
+/* What messages get of a link, where that is less than it carries. */
+static bool lossy(const weir_report_decision *d) { return d->goodput_gbps < d->bandwidth_gbps; }
+
+/* The trigger is called bandwidth also where the link carries what it did, and messages get another
+ * part of it. */
+static void bandwidth_moved(GString *text, const weir_report_decision *before,
+                            const weir_report_decision *d) {
+  const double link = before ? fabs(log(d->bandwidth_gbps / before->bandwidth_gbps)) : NAN;
+  const double messages = before ? fabs(log(d->goodput_gbps / before->goodput_gbps)) : NAN;
+  if (messages > link && (lossy(before) || lossy(d)))
+    moved(text, "part of the bandwidth that messages get", before->goodput_gbps, d->goodput_gbps,
+          "Gbit/s");
+  else
+    moved(text, "bandwidth", before ? before->bandwidth_gbps : NAN, d->bandwidth_gbps, "Gbit/s");
+}
+
 static char *measured(const weir_report_data *data, size_t i) {
   const weir_report_decision *d = &data->decisions[i];
-  const double latency = i > 0 ? data->decisions[i - 1].latency_ms : NAN;
-  const double bandwidth = i > 0 ? data->decisions[i - 1].bandwidth_gbps : NAN;
+  const weir_report_decision *before = i > 0 ? d - 1 : NULL;
   GString *text = g_string_new(NULL);
   if (!strcmp(d->trigger, "start"))
     g_string_append(text, "This was the first decision. ");
   else if (!strcmp(d->trigger, "latency"))
-    moved(text, "latency", latency, d->latency_ms, "ms");
+    moved(text, "latency", before ? before->latency_ms : NAN, d->latency_ms, "ms");
   else if (!strcmp(d->trigger, "bandwidth"))
-    moved(text, "bandwidth", bandwidth, d->bandwidth_gbps, "Gbit/s");
+    bandwidth_moved(text, before, d);
   else if (!strcmp(d->trigger, "gain"))
     g_string_append(text, "What a part of the gradient holds of it had moved. ");
   else if (!strcmp(d->trigger, "periodic"))
@@ -48,12 +63,15 @@ static char *measured(const weir_report_data *data, size_t i) {
   else if (!strcmp(d->trigger, "sparsity"))
     g_string_append(text, "Gradients touched more than when the plan was chosen. ");
   else if (!strcmp(d->trigger, "trial"))
-    g_string_append(text, *d->trial.plan ? "A trial had ended. " : "The loss had told something. ");
+    g_string_append(text, *d->trial.plan
+                              ? "A trial had ended. "
+                              : "It was about trials, of which none had just ended (why: below). ");
   if (!isnan(d->latency_ms) && !isnan(d->bandwidth_gbps))
     g_string_append_printf(text, "The network was at %.3g ms one way and %.3g Gbit/s",
                            d->latency_ms, d->bandwidth_gbps);
   else
     g_string_append(text, "The network was not known");
+  if (lossy(d)) g_string_append_printf(text, ", of which messages got %.3g", d->goodput_gbps);
   if (!isnan(d->compute_ms))
     g_string_append_printf(text, ", computing took %.3g ms of a step", d->compute_ms);
   g_string_append_c(text, '.');
@@ -211,7 +229,8 @@ static void add_regret(GString *text, const tenure *t, weir_reason *reason) {
 static char *came(const weir_report_data *data, size_t i, weir_reason *reason) {
   tenure t = {.loss_first = NAN, .loss_last = NAN};
   size_t k = i;
-  for (bool on = true; on; on = k < data->decision_count && !data->decisions[k].switched) {
+  for (bool on = true; on;
+       on = k < data->decision_count && !weir_report_switches(&data->decisions[k])) {
     const stretch s = after(data, k);
     add_stretch(&t, &data->decisions[k++], &s);
   }
@@ -225,7 +244,9 @@ static char *came(const weir_report_data *data, size_t i, weir_reason *reason) {
     g_string_append_printf(text, ", %.1f %% %s than was believed as the network went",
                            100 * fabs(t.ms / t.believed_ms - 1),
                            t.ms < t.believed_ms ? "less" : "more");
-  if (isfinite(t.loss_first) && isfinite(t.loss_last))
+  if (t.steps <= LOSSES && isfinite(t.loss_first) && k == i + 1)
+    g_string_append_printf(text, "; the loss of rank 0 was %.4g on average", t.loss_first);
+  else if (isfinite(t.loss_first) && isfinite(t.loss_last))
     g_string_append_printf(text, "; the loss of rank 0 went from %.4g to %.4g", t.loss_first,
                            t.loss_last);
   g_string_append_c(text, '.');
@@ -235,39 +256,45 @@ static char *came(const weir_report_data *data, size_t i, weir_reason *reason) {
 
 /* --- all of it -------------------------------------------------------------------------------- */
 
+/* With its number of buckets, as a plan is written in steps.csv. */
+static char *plan_of(const weir_report_decision *d) {
+  if (d->groups > 0) return g_strdup_printf("%s/%.0f", d->choice.plan, d->groups);
+  return g_strdup(d->choice.plan);
+}
+
 static char *title(const weir_report_data *data, size_t i) {
   const weir_report_decision *d = &data->decisions[i];
-  if (!d->switched)
-    return g_strdup_printf("%s was tried, and %s stayed", d->trial.plan, d->choice.plan);
-  if (i > 0)
-    return g_strdup_printf("from %s to %s", data->decisions[i - 1].choice.plan, d->choice.plan);
-  return g_strdup_printf("from the plan that the run began with to %s", d->choice.plan);
+  g_autofree char *to = plan_of(d);
+  if (!weir_report_switches(d))
+    return g_strdup_printf("%s was tried, and %s stayed", d->trial.plan, to);
+  g_autofree char *from = i > 0 ? plan_of(d - 1) : g_strdup("the plan that the run began with");
+  return g_strdup_printf("from %s to %s", from, to);
 }
 
 GPtrArray *weir_explain(const weir_report_data *data) {
   GPtrArray *reasons = g_ptr_array_new_with_free_func(free_reason);
   for (size_t i = 0; i < data->decision_count; i++) {
     const weir_report_decision *d = &data->decisions[i];
-    if (!d->switched && !*d->trial.plan) continue;
+    if (!weir_report_switches(d) && !*d->trial.plan) continue;
     weir_reason *reason = g_new0(weir_reason, 1);
     reason->step = d->step;
-    reason->switched = d->switched;
+    reason->switched = weir_report_switches(d);
     reason->regret = NAN;
     reason->title = title(data, i);
     reason->measured = measured(data, i);
     reason->tried = tried(d);
     reason->believed = believed(d);
-    reason->came = d->switched ? came(data, i, reason) : g_strdup("");
+    reason->came = weir_report_switches(d) ? came(data, i, reason) : g_strdup("");
     g_ptr_array_add(reasons, reason);
   }
   return reasons;
 }
 
 char *weir_explain_whole(const weir_report_data *data, const GPtrArray *reasons) {
-  size_t switches = 0, trials = 0;
+  size_t switched = 0, trials = 0;
   double share = NAN;
   for (guint i = 0; i < reasons->len; i++)
-    switches += ((const weir_reason *)reasons->pdata[i])->switched;
+    switched += ((const weir_reason *)reasons->pdata[i])->switched;
   for (size_t i = 0; i < data->decision_count; i++) {
     const weir_report_trial *t = &data->decisions[i].trial;
     trials += *t->plan != 0;
@@ -276,12 +303,12 @@ char *weir_explain_whole(const weir_report_data *data, const GPtrArray *reasons)
   GString *text = g_string_new(NULL);
   g_string_append_printf(text,
                          "%zu decision%s, %zu of them switched the plan; %zu round%s of trials",
-                         data->decision_count, data->decision_count == 1 ? "" : "s", switches,
+                         data->decision_count, data->decision_count == 1 ? "" : "s", switched,
                          trials, trials == 1 ? "" : "s");
-  if (!isnan(data->summary.trial_share))
-    g_string_append_printf(text, ", which took %.1f %% of the time",
-                           100 * data->summary.trial_share);
-  else if (!isnan(share))
+  const double whole = data->summary.trial_share;
+  if (whole > 0 || (trials && !isnan(whole)))
+    g_string_append_printf(text, ", which took %.1f %% of the time", 100 * whole);
+  else if (isnan(whole) && trials && !isnan(share))
     g_string_append_printf(text, ", which had taken %.1f %% of the time by the last", 100 * share);
   g_string_append_c(text, '.');
   return g_string_free(text, FALSE);
@@ -290,9 +317,12 @@ char *weir_explain_whole(const weir_report_data *data, const GPtrArray *reasons)
 weir_status weir_explain_read(weir_report_data *data, const char *directory) {
   *data = (weir_report_data){.summary.trial_share = NAN};
   g_autofree char *steps = g_build_filename(directory, "steps.csv", NULL);
+  g_autofree char *summary = g_build_filename(directory, "summary.json", NULL);
   weir_status status = weir_report_decisions_read(data, directory);
   if (!status && g_file_test(steps, G_FILE_TEST_EXISTS))
     status = weir_report_steps_read(data, directory);
+  if (!status && g_file_test(summary, G_FILE_TEST_EXISTS))
+    status = weir_report_summary_read(data, directory);
   if (status) weir_report_data_free(data);
   return status;
 }

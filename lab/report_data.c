@@ -163,6 +163,9 @@ static void read_decision(weir_report_place *place, JsonObject *root, weir_repor
   d->epoch = weir_report_number(place, root, "epoch", WEIR_REQUIRED);
   d->latency_ms = known(weir_report_number(place, root, "latency_ms", WEIR_OPTIONAL));
   d->bandwidth_gbps = known(weir_report_number(place, root, "bandwidth_gbps", WEIR_OPTIONAL));
+  d->goodput_gbps = known(weir_report_number(place, root, "goodput_gbps", WEIR_OPTIONAL));
+  const double groups = weir_report_number(place, root, "groups", WEIR_OPTIONAL);
+  d->groups = groups > 0 ? groups : 0;
   d->compute_ms = known(weir_report_number(place, root, "compute_ms", WEIR_OPTIONAL));
   d->predicted_ms = known(weir_report_number(place, root, "predicted_ms", WEIR_OPTIONAL));
   d->trigger = weir_report_text(place, root, "trigger", WEIR_REQUIRED);
@@ -179,6 +182,14 @@ static void read_decision(weir_report_place *place, JsonObject *root, weir_repor
     weir_report_refuse(place, "'choice' must be an object");
 }
 
+/* A run begins undivided; a journal of which older parts are gone does not begin with its start. */
+static bool divided(const weir_report_decision *before, const weir_report_decision *d) {
+  if (before) return d->groups != before->groups;
+  return d->groups > 0 && !strcmp(d->trigger, "start");
+}
+
+bool weir_report_switches(const weir_report_decision *d) { return d->switched || d->divided; }
+
 weir_status weir_report_decisions_read(weir_report_data *data, const char *directory) {
   weir_report_place place = {.file = "decisions.jsonl"};
   size_t bytes = 0;
@@ -193,6 +204,10 @@ weir_status weir_report_decisions_read(weir_report_data *data, const char *direc
     if (root) {
       weir_report_decision decision = {0};
       read_decision(&place, root, &decision);
+      decision.divided =
+          !place.status &&
+          divided(list->len ? &g_array_index(list, weir_report_decision, list->len - 1) : NULL,
+                  &decision);
       g_array_append_val(list, decision);
     }
     line += length + (line[length] == '\n');

@@ -36,10 +36,12 @@ typedef struct weir_report_trial {
 
 /* A line of decisions.jsonl. */
 typedef struct weir_report_decision {
-  double step, epoch, latency_ms, bandwidth_gbps, predicted_ms, compute_ms;
+  double step, epoch, latency_ms, bandwidth_gbps, goodput_gbps, predicted_ms, compute_ms;
+  double groups; /* buckets of what will run; 0: the gradient as a whole */
   weir_report_trial trial;
   char *trigger, *why;
   bool switched;
+  bool divided; /* into another number of buckets than before, whether switched or not */
   weir_report_candidate choice;
   weir_report_candidate *candidates;
   size_t candidate_count;
@@ -78,6 +80,9 @@ typedef struct weir_report_data {
 /* Frees what it read on failure. */
 weir_status weir_report_data_read(weir_report_data *data, const char *directory);
 void weir_report_data_free(weir_report_data *data);
+
+/* Does another plan come into force, or the same one in another number of buckets? */
+bool weir_report_switches(const weir_report_decision *decision);
 
 /* Parts of it. */
 weir_status weir_report_steps_read(weir_report_data *data, const char *directory);

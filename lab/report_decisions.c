@@ -72,7 +72,7 @@ static void add_decision(weir_doc *doc, const weir_report_data *data, size_t i, 
                          size_t *left) {
   const weir_report_decision *d = &data->decisions[i];
   weir_doc_object(doc, NULL);
-  weir_doc_flag(doc, "kept", !d->switched);
+  weir_doc_flag(doc, "kept", !weir_report_switches(d));
   weir_doc_list(doc, "cells");
   weir_doc_format(doc, NULL, "%zu", i + 1);
   weir_doc_cell(doc, "%.0f", d->step);
@@ -83,7 +83,11 @@ static void add_decision(weir_doc *doc, const weir_report_data *data, size_t i, 
   weir_doc_plan(doc, d->choice.plan, "");
   weir_doc_cell(doc, "%.1f", d->predicted_ms);
   weir_doc_cell(doc, "%.1f", measured_ms(data, i));
-  weir_doc_text(doc, NULL, d->switched ? "switched" : "kept");
+  if (d->divided && d->groups > 0)
+    weir_doc_format(doc, NULL, "%s, in %.0f buckets", d->switched ? "switched" : "kept", d->groups);
+  else
+    weir_doc_format(doc, NULL, "%s%s", d->switched ? "switched" : "kept",
+                    d->divided ? ", without buckets" : "");
   weir_doc_end_list(doc);
   weir_doc_object(doc, "below");
   weir_doc_text(doc, "text", d->why);
@@ -98,7 +102,7 @@ static bool *choose(const weir_report_data *data, size_t *chosen) {
   *chosen = 0;
   for (int kept = 0; kept < 2; kept++)
     for (size_t i = 0; i < data->decision_count && *chosen < DECISIONS_MOST; i++)
-      if (data->decisions[i].switched == !kept) {
+      if (weir_report_switches(&data->decisions[i]) == !kept) {
         shown[i] = true;
         ++*chosen;
       }

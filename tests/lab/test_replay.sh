@@ -44,6 +44,13 @@ for policy in "${policies[@]}"; do
   replayed 0 '"different":0' --json "$run/decisions.jsonl" --steps "$run/steps.csv"
 done
 
+# Steps of a plan in buckets are steps of the choice that was divided.
+run=$work/run-weir
+counted() { "$weir" replay --json "$run/decisions.jsonl" --steps "$1" | grep -o '"steps":[0-9]*'; }
+sed -E '2,$s|^([^,]*,[^,]*,[^,]*,[^,/]*)|\1/7|' "$run/steps.csv" >"$work/divided.csv"
+grep -q '/7,' "$work/divided.csv" || fail "no step is in buckets"
+[ "$(counted "$work/divided.csv")" = "$(counted "$run/steps.csv")" ] || fail "steps in buckets are not counted"
+
 # Other errors lead to other widths; what no journal holds is refused.
 run=$work/run-bits
 sed -E '1s/"error2":\[[^],]+/"error2":[0/g' "$run/decisions.jsonl" >"$work/g.jsonl"

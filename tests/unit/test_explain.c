@@ -90,6 +90,7 @@ static void remove_file(const char *name) {
 static void tear_down(void) {
   remove_file("decisions.jsonl");
   remove_file("steps.csv");
+  remove_file("summary.json");
   (void)rmdir(directory);
 }
 
@@ -169,6 +170,61 @@ Test(explain, without_steps_what_came_is_not_known) {
   const weir_reason *r = reasons->pdata[0];
   says(r->came, "no steps.csv");
   cr_assert(isnan(r->regret));
+  weir_report_data_free(&data);
+}
+
+/* A decision as the journal has it, of `groups` buckets; what it is about in `more`. */
+#define DECISION(step, trigger, network, groups, switched, more)                          \
+  "{\"step\":" #step ",\"epoch\":1,\"trigger\":\"" trigger "\",\"latency_ms\":1," network \
+  ",\"predicted_ms\":50,\"groups\":" #groups ",\"switched\":" #switched more              \
+  ",\"choice\":" CANDIDATE("qsgd:0.25:sra", 5) "}\n"
+#define NETWORK(bandwidth, goodput) "\"bandwidth_gbps\":" #bandwidth ",\"goodput_gbps\":" #goodput
+
+/* What messages get of a link may move where its bandwidth stays; a plan that is kept may be
+ * divided anew; and a method may be given up without a trial. */
+Test(explain, what_moved_is_named_and_buckets_are_told) {
+  FILE *f = open_file("decisions.jsonl");
+  fputs(DECISION(3, "start", NETWORK(0.5, 0.5), 4, false, "")
+            DECISION(13, "bandwidth", NETWORK(0.5, 0.08), 4, true, "")
+                DECISION(15, "bandwidth", NETWORK(0.1, 0.08), 0, false, "")
+                    DECISION(23, "trial", NETWORK(0.1, 0.1), 0, true, ""),
+        f);
+  fclose(f);
+  weir_report_data data;
+  g_autoptr(GPtrArray) reasons = told(&data);
+  cr_assert_eq(reasons->len, 4);
+  const weir_reason *start = reasons->pdata[0], *lossy = reasons->pdata[1];
+  const weir_reason *link = reasons->pdata[2], *given_up = reasons->pdata[3];
+  cr_assert_str_eq(start->title, "from the plan that the run began with to qsgd:0.25:sra/4");
+  says(lossy->measured,
+       "The part of the bandwidth that messages get had moved from 0.5 to 0.08 Gbit/s. The network "
+       "was at 1 ms one way and 0.5 Gbit/s, of which messages got 0.08.");
+  says(lossy->came, "2 steps, until the next switch");
+  says(lossy->came, "the loss of rank 0 was 4.");
+  says(link->measured, "The bandwidth had moved from 0.5 to 0.1 Gbit/s.");
+  cr_assert_str_eq(link->title, "from qsgd:0.25:sra/4 to qsgd:0.25:sra");
+  cr_assert(link->switched);
+  says(given_up->measured,
+       "of which none had just ended (why: below). The network was at 1 ms one "
+       "way and 0.1 Gbit/s.");
+  g_autofree char *whole = weir_explain_whole(&data, reasons);
+  cr_assert_str_eq(whole, "4 decisions, 4 of them switched the plan; 0 rounds of trials.");
+  weir_report_data_free(&data);
+}
+
+/* The share of trials is that of the whole run, where there is a summary. */
+Test(explain, the_share_of_trials_is_the_summarys) {
+  FILE *f = open_file("summary.json");
+  fputs(
+      "{\"network\":\"sim\",\"policy\":\"weir\",\"workers\":2,\"elapsed_s\":40,\"comm_s\":1,"
+      "\"switches\":2,\"trial_share\":0.01,\"weights_sha256\":[],\"phases\":[],"
+      "\"accuracy\":[]}",
+      f);
+  fclose(f);
+  weir_report_data data;
+  g_autoptr(GPtrArray) reasons = told(&data);
+  g_autofree char *whole = weir_explain_whole(&data, reasons);
+  says(whole, "2 rounds of trials, which took 1.0 % of the time.");
   weir_report_data_free(&data);
 }
 
