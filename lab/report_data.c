@@ -158,6 +158,15 @@ static void read_trial(weir_report_place *place, JsonObject *root, weir_report_t
   g_strlcpy(t->verdict, verdict, sizeof t->verdict);
 }
 
+/* Under policy bits no guard switches; an assignment says itself whether it changed the buckets. */
+static bool bits_changed(JsonObject *root) {
+  JsonNode *bits = json_object_get_member(root, "bits");
+  JsonNode *node = bits && JSON_NODE_HOLDS_OBJECT(bits)
+                       ? json_object_get_member(json_node_get_object(bits), "changed")
+                       : NULL;
+  return node && JSON_NODE_HOLDS_VALUE(node) && json_node_get_boolean(node);
+}
+
 static void read_decision(weir_report_place *place, JsonObject *root, weir_report_decision *d) {
   d->step = weir_report_number(place, root, "step", WEIR_REQUIRED);
   d->epoch = weir_report_number(place, root, "epoch", WEIR_REQUIRED);
@@ -171,7 +180,8 @@ static void read_decision(weir_report_place *place, JsonObject *root, weir_repor
   d->trigger = weir_report_text(place, root, "trigger", WEIR_REQUIRED);
   d->why = weir_report_text(place, root, "why", WEIR_OPTIONAL);
   JsonNode *node = json_object_get_member(root, "switched");
-  d->switched = !node || (JSON_NODE_HOLDS_VALUE(node) && json_node_get_boolean(node));
+  d->switched =
+      !node || (JSON_NODE_HOLDS_VALUE(node) && json_node_get_boolean(node)) || bits_changed(root);
   read_trial(place, root, &d->trial);
   read_candidates(place, root, d);
   read_front(place, root, d);

@@ -185,14 +185,17 @@ Test(explain, without_steps_what_came_is_not_known) {
 Test(explain, what_moved_is_named_and_buckets_are_told) {
   FILE *f = open_file("decisions.jsonl");
   fputs(DECISION(3, "start", NETWORK(0.5, 0.5), 4, false, "")
-            DECISION(13, "bandwidth", NETWORK(0.5, 0.08), 4, true, "")
-                DECISION(15, "bandwidth", NETWORK(0.1, 0.08), 0, false, "")
-                    DECISION(23, "trial", NETWORK(0.1, 0.1), 0, true, ""),
+            DECISION(13, "bandwidth", NETWORK(0.5, 0.08), 4, true, "") DECISION(
+                15, "bandwidth", NETWORK(0.1, 0.08), 0, false, "")
+                DECISION(23, "trial", NETWORK(0.1, 0.1), 0, true, "") DECISION(
+                    33, "periodic", NETWORK(0.1, 0.1), 0, false, ",\"bits\":{\"changed\":false}")
+                    DECISION(43, "periodic", NETWORK(0.1, 0.1), 0, false,
+                             ",\"bits\":{\"changed\":true}"),
         f);
   fclose(f);
   weir_report_data data;
   g_autoptr(GPtrArray) reasons = told(&data);
-  cr_assert_eq(reasons->len, 4);
+  cr_assert_eq(reasons->len, 5); /* the last: widths of policy bits have changed */
   const weir_reason *start = reasons->pdata[0], *lossy = reasons->pdata[1];
   const weir_reason *link = reasons->pdata[2], *given_up = reasons->pdata[3];
   cr_assert_str_eq(start->title, "from the plan that the run began with to qsgd:0.25:sra/4");
@@ -208,7 +211,7 @@ Test(explain, what_moved_is_named_and_buckets_are_told) {
        "of which none had just ended (why: below). The network was at 1 ms one "
        "way and 0.1 Gbit/s.");
   g_autofree char *whole = weir_explain_whole(&data, reasons);
-  cr_assert_str_eq(whole, "4 decisions, 4 of them switched the plan; 0 rounds of trials.");
+  cr_assert_str_eq(whole, "6 decisions, 5 of them switched the plan; 0 rounds of trials.");
   weir_report_data_free(&data);
 }
 
