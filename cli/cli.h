@@ -77,6 +77,9 @@ int cli_summary(const char *command, const char *out, gboolean json);
 /* A pipe, a terminal or a device is written to and never replaced; a file is whole or not there.
  * WEIR_E_IO. */
 weir_status cli_write(const char *path, const GString *text);
+/* Does the folder lack FILE because its run has not been finished, or because it holds those of a
+ * comparison?  Then it says so on stderr, as `weir COMMAND`. */
+gboolean cli_without(const char *command, const char *directory, const char *file);
 /* A result that was left there, as it is. */
 int cli_print_file(const char *command, const char *out, const char *name);
 gboolean cli_seed(const char *command, const char *text, guint64 *seed);      /* NULL: 0 */

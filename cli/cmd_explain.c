@@ -60,6 +60,7 @@ int weir_cmd_explain(int argc, char **argv) {
     return WEIR_EXIT_USAGE;
   }
   weir_report_data data;
+  if (cli_without("explain", argv[1], "decisions.jsonl")) return WEIR_EXIT_USAGE;
   if (weir_explain_read(&data, argv[1])) {
     fprintf(stderr, "weir explain: %s; expected a folder that `weir run` has left\n",
             weir_last_error());

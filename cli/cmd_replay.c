@@ -549,6 +549,7 @@ static int replay(const char *where, const char *steps, const char *bits, gboole
       directory ? g_build_filename(where, "decisions.jsonl", NULL) : g_strdup(where);
   g_autofree char *beside = directory ? g_build_filename(where, "steps.csv", NULL) : NULL;
   if (directory && !holds_files(decisions, beside)) return WEIR_EXIT_USAGE;
+  if (directory && cli_without("replay", where, "decisions.jsonl")) return WEIR_EXIT_USAGE;
   if (!steps && beside && g_file_test(beside, G_FILE_TEST_EXISTS)) steps = beside;
   g_autoptr(GArray) lines = g_array_new(FALSE, TRUE, sizeof(replay_line));
   g_autoptr(GString) csv = g_string_new(NULL);

@@ -31,12 +31,12 @@ int weir_cmd_report(int argc, char **argv) {
   int code = WEIR_EXIT_USAGE;
   if (argc != 2) {
     fprintf(stderr, "weir report: expected one directory; see `weir report --help`\n");
-  } else if (!page_of(argv[1])) {
+  } else if (!page_of(argv[1]) && !cli_without("report", argv[1], "summary.json")) {
     fprintf(stderr,
             "weir report: %s: neither summary.json nor compare.json nor emulate.json is there; "
             "expected a folder that `weir run`, `weir compare` or `weir emulate` has left\n",
             argv[1]);
-  } else {
+  } else if (page_of(argv[1])) {
     const weir_status status = page_of(argv[1])(argv[1]);
     code =
         status ? WEIR_EXIT_USAGE : WEIR_EXIT_DONE; /* bad input, or a folder that takes nothing */

@@ -9,6 +9,17 @@ told 2 "expected one run's folder"
 told 2 "expected one run's folder" "$work" "$work"
 told 2 'Unknown option' --what "$work"
 told 2 'decisions.jsonl.*No such file' "$work"
+# What to do about a run that was ended before its end, and where a comparison's runs are.
+mkdir "$work/cut" "$work/compared"
+echo '{}' >"$work/cut/.weir-run.json"
+echo '{}' >"$work/compared/compare.json"
+for command in explain replay report; do
+  expect 2 "weir $command: .*cut: the run there has not been finished; .*weir run --resume .*cut. goes on" \
+    "$weir" $command "$work/cut"
+done
+for command in explain replay; do
+  expect 2 "weir $command: .*compared: it holds a comparison" "$weir" $command "$work/compared"
+done
 : >"$work/decisions.jsonl"
 # A run that was too short to decide, or whose policy never does.
 told 0 '^0 decisions, 0 of them switched the plan; 0 rounds of trials.$' "$work"
