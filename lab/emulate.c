@@ -50,7 +50,11 @@ static weir_status choose_network(weir_emulate *e) {
   if (!e->uml) {
     const weir_schedule schedule = {&e->scenario, &e->trace};
     if (!weir_tc_probe(weir_schedule_needs_netem(&schedule))) return WEIR_OK;
-    if (!e->auto_network) return unavailable("tc", weir_last_error());
+    if (!e->auto_network) {
+      g_autofree char *hint =
+          g_strdup_printf("%s; --network auto takes one that is", weir_last_error());
+      return unavailable("tc", hint);
+    }
     lacks = g_strdup_printf("tc: %s", weir_last_error());
   }
   if (!weir_uml_available(WEIR_UML_CLOCK_REAL, why)) {

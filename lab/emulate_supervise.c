@@ -285,6 +285,15 @@ static weir_status listen_once(supervision *w, double now) {
   return WEIR_OK;
 }
 
+static void say_time_is_up(weir_emulation *run, double now) {
+  uint32_t left = 0;
+  for (uint32_t p = 0; p < run->processes; p++) left += !run->process[p].ended;
+  g_autofree char *line = g_strdup_printf(
+      "%.1f s: the time of --timeout-s is up; %u of %u rank%s had not ended, and %s ended now", now,
+      left, run->processes, run->processes == 1 ? "" : "s", left == 1 ? "is" : "are");
+  weir_progress_say(&run->emulate->progress, line);
+}
+
 static weir_status turn(supervision *w) {
   weir_emulation *run = w->run;
   const double limit = run->emulate->options.timeout_s;
@@ -299,6 +308,7 @@ static weir_status turn(supervision *w) {
   if (limit > 0 && now >= limit && !run->timed_out) {
     run->timed_out = true;
     w->put_down_at = now;
+    say_time_is_up(run, now);
   }
   if (now >= w->put_down_at) put_down(w, SIGTERM, now);
   if (now >= w->kill_at) {

@@ -328,8 +328,10 @@ static void add_head(weir_doc *doc, const told *t) {
   weir_doc_end_list(doc);
   weir_doc_list(doc, "notices");
   if (strcmp(t->outcome, "done") || t->exit_code > 0) {
-    g_autofree char *text = g_strdup_printf("The command did not end well: %s, exit code %.0f.",
-                                            t->outcome, t->exit_code);
+    const bool itself = !strcmp(t->outcome, "done");
+    g_autofree char *text =
+        g_strdup_printf("The command did not end well: %s%sexit code %.0f.",
+                        itself ? "" : t->outcome, itself ? "" : ", ", t->exit_code);
     weir_doc_notice(doc, false, text);
   }
   weir_doc_end_list(doc);

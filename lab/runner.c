@@ -254,8 +254,8 @@ static weir_status choose_network(weir_run *run) {
     }
     if (run->network == WEIR_NETWORK_TC) {
       g_autofree char *lacks = g_strdup(weir_last_error());
-      status = weir_fail(status, "network tc is not available: %s", lacks);
-      return status;
+      return weir_fail(status, "network tc is not available: %s; --network auto takes one that is",
+                       lacks);
     }
     said = g_strdup_printf("tc: %s", weir_last_error());
   }

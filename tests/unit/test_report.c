@@ -940,7 +940,24 @@ Test(report_compare, interrupted_comparison) {
   cr_assert(strstr(page, "<td class=n>12.0</td>"));
   cr_assert_null(strstr(page, ">7.0<"));
   cr_assert(strstr(page, ">not run</span>"));
-  cr_assert(strstr(page, "none was run"));
+  cr_assert_null(strstr(page, "fixed polic"));
+}
+
+/* Times beside policy weir's are said where it was run; else the best fixed policy's own. */
+Test(report_compare, policies_that_were_not_run_are_not_spoken_of) {
+  store("compare.json",
+        "{\"target_accuracy\":0.8,\"complete\":true,\"runs\":["
+        "{\"policy\":\"topk:0.01:ag\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":7.5,"
+        "\"final_accuracy\":0.9,\"elapsed_s\":12,\"accuracy\":[[7.5,10,0.85]]}]}",
+        -1);
+  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  g_autofree char *page = slurp("report.html");
+  cr_assert_null(strstr(page, "policy weir&#39;s time"));
+  cr_assert_null(strstr(page, "policy weir's time"));
+  cr_assert_null(strstr(page, "policy paper"));
+  cr_assert_null(strstr(page, "median"));
+  cr_assert(strstr(page, "the best fixed policy"));
+  cr_assert(strstr(page, "7.5 s"));
 }
 
 Test(report_compare, a_policy_of_any_characters) {
