@@ -240,15 +240,27 @@ static char *peers(const top_here *h) {
 
 /* --- table ----------------------------------------------------------------------------------- */
 
+static void print_network(const weir_status_facts *f) {
+  char latency[32] = "latency not measured yet", rate[40] = "bandwidth not measured yet";
+  if (f->latency_s > 0) (void)g_snprintf(latency, sizeof latency, "%.3f ms", 1e3 * f->latency_s);
+  if (f->bandwidth_bytes_s > 0)
+    (void)g_snprintf(rate, sizeof rate, "%.3f Gbit/s", 8e-9 * f->bandwidth_bytes_s);
+  printf("network %s, %s\n", latency, rate);
+}
+
 static void print_head(const top_job *job) {
   const weir_status_facts *f = &job->teller->facts;
   char slow[160];
   printf("job %016" PRIx64 "  run %08" PRIx64 "  policy %s  %s  %d ranks, %u here\n", job->job_id,
          job->run >> 32, f->policy, f->transport, f->world_size, job->here->len);
-  printf("plan %s%s, for %" PRIu64 " steps; step %.1f ms, the last %.1f s ago; gain %.3f\n",
-         f->plan, f->trial ? " (on trial)" : "", f->plan_steps, 1e3 * f->step_s, since_s(f),
-         f->gain);
-  printf("network %.3f ms, %.3f Gbit/s\n", 1e3 * f->latency_s, 8e-9 * f->bandwidth_bytes_s);
+  if (!f->plan[0]) {
+    printf("it has not started yet\n");
+  } else {
+    printf("plan %s%s, for %" PRIu64 " steps; step %.1f ms, the last %.1f s ago; gain %.3f\n",
+           f->plan, f->trial ? " (on trial)" : "", f->plan_steps, 1e3 * f->step_s, since_s(f),
+           f->gain);
+    print_network(f);
+  }
   if (f->decision[0]) printf("%s\n", f->decision);
   weir_slow_say(&f->slow, slow, sizeof slow);
   if (f->slow.rank >= 0) printf("%s\n", slow);

@@ -203,11 +203,14 @@ static void explain_sparse(const weir_loop *loop, const weir_decision_input *in,
 }
 
 /* Also a plan that is kept may be divided anew, or lose its buckets. */
-static void explain_division(const weir_loop *loop, uint32_t before, weir_decision *d) {
+static void explain_division(const weir_loop *loop, const weir_plan *before, weir_decision *d) {
   const size_t length = strlen(d->why), room = sizeof d->why - length;
-  if (d->buckets == before || weir_plan_sparse(&d->choice.plan) || loop->rounds.undivided) return;
+  if (loop->current.layout == before->layout || weir_plan_sparse(&d->choice.plan) ||
+      loop->rounds.undivided)
+    return;
   if (d->buckets > 0)
-    (void)snprintf(d->why + length, room, "; in %zu buckets", d->buckets);
+    (void)snprintf(d->why + length, room, "; in %zu %sbuckets", d->buckets,
+                   d->buckets == before->buckets ? "other " : "");
   else
     (void)snprintf(d->why + length, room, "; without buckets%s",
                    loop->fuse_failed ? ", under which steps took longer than foretold" : "");
@@ -215,11 +218,11 @@ static void explain_division(const weir_loop *loop, uint32_t before, weir_decisi
 
 /* What the guard does not know of: buckets, a trial's outcome, and why others than safe plans were
  * left out. */
-static void explain(const weir_loop *loop, const weir_decision_input *in, uint32_t buckets,
+static void explain(const weir_loop *loop, const weir_decision_input *in, const weir_plan *before,
                     weir_decision *d) {
   char guard[sizeof d->why];
   explain_sparse(loop, in, d);
-  explain_division(loop, buckets, d);
+  explain_division(loop, before, d);
   if (loop->policy->id != WEIR_POLICY_WEIR || loop->risk != WEIR_RISK_MEASURED) return;
   (void)snprintf(guard, sizeof guard, "%s", d->why);
   if (in->trigger == WEIR_TRIGGER_TRIAL)
@@ -253,7 +256,7 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
       another_network(&loop->at_decision, &seen->network))
     weir_learn_network_changed(&loop->learnt);
   weir_loop_input(loop, seen, trigger, &input);
-  const uint32_t buckets = loop->current.buckets;
+  const weir_plan before = loop->current;
   weir_status status = weir_decide(&input, decision);
   if (status != WEIR_OK) return status;
   if (loop->policy->id == WEIR_POLICY_WEIR)
@@ -263,7 +266,7 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
   if (loop->policy->id != WEIR_POLICY_WEIR && decision->switched)
     weir_loop_direct(loop, WEIR_ACTION_SWITCH, &decision->choice.plan);
   if (status != WEIR_OK) return status;
-  explain(loop, &input, buckets, decision);
+  explain(loop, &input, &before, decision);
   decision->choice.plan.id = loop->current.id;
   loop->at_decision = seen->network;
   memcpy(loop->curve_at_decision, loop->learnt.curve, sizeof loop->curve_at_decision);

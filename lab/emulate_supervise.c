@@ -265,8 +265,11 @@ static void reap(supervision *w, double now) {
 
 static weir_status listen_once(supervision *w, double now) {
   weir_emulation *run = w->run;
-  const double until =
-      fmin(fmin(run->next_change, w->next_sample), fmin(w->put_down_at, w->kill_at)) - now;
+  const double limit = run->emulate->options.timeout_s;
+  const double time_is_up = limit > 0 && !run->timed_out ? limit : INFINITY;
+  const double until = fmin(fmin(fmin(run->next_change, w->next_sample), time_is_up),
+                            fmin(w->put_down_at, w->kill_at)) -
+                       now;
   for (uint32_t p = 0; p < run->processes; p++)
     w->wait[p] = (struct pollfd){.fd = run->process[p].output, .events = POLLIN};
   w->wait[run->processes] = (struct pollfd){.fd = w->signals, .events = POLLIN};

@@ -128,8 +128,9 @@ static void tell_switch(weir_session *session, const weir_step_info *info) {
   weir_plan_format(&info->plan, inside->facts.plan);
   inside->seen_plan = digest;
   inside->facts.plan_steps = 0;
-  weir_log(WEIR_LOG_INFO, "%s: %s, after %s", info->trial ? "on trial" : "plan in force",
-           inside->facts.plan, before);
+  weir_log(WEIR_LOG_INFO, "%s: %s, after %s%s", info->trial ? "on trial" : "plan in force",
+           inside->facts.plan, before,
+           strcmp(inside->facts.plan, before) ? "" : " of other buckets");
 }
 
 void weir_inside_begun(weir_session *session, const weir_step_info *info) {
