@@ -66,8 +66,13 @@ def test_numpy():
         g = numpy.full((3, 5), rank, dtype=numpy.float32)
         session.average([g])
         assert (g == 0.5).all()
+        # What is refused leaves no step open.
         with pytest.raises(TypeError, match="format 'd'"):
             session.average([numpy.zeros((3, 5))])
+        with pytest.raises((TypeError, ValueError)):
+            session.average([g], loss="low")
+        session.average([g])
+        assert (g == 0.5).all()
 
     run(2, work, policy="fixed:none:1:dense-ring")
 

@@ -695,10 +695,18 @@ def wrong_model() -> None:
         (lambda: weir.torch.attach(DDP(Net()), [1, 2]), TypeError, "also=[opt2]"),
         (lambda: weir.torch.attach(DDP(Words())), TypeError, "words is an Embedding with sparse="),
         (lambda: weir.torch.average(Words()), TypeError, "words is an Embedding with sparse="),
-        (lambda: weir.torch.report(1.0), RuntimeError, "0 models are attached"),
+        (lambda: weir.torch.report(1.0), RuntimeError, "no model is attached; weir.torch.attach"),
+        (lambda: weir.torch.batches([], DDP(Net())), RuntimeError, "the model is not attached; "),
     ):
         with refused(kind, words):
             wrong()
+    model = DDP(Net())
+    attached = weir.torch.attach(model, policy=LOSSY)
+    with refused(RuntimeError, "the model is attached already"):
+        weir.torch.attach(model, policy=LOSSY)
+    attached.close()
+    with refused(RuntimeError, "wrap the module in a new one"):
+        weir.torch.attach(model, policy=LOSSY)
 
 
 def loss_found() -> None:

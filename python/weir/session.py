@@ -278,9 +278,12 @@ class Session:
         session's stream by now, and what reads the average be queued there after `end`."""
         if not 0 <= tensor < len(self._elements):
             raise IndexError(f"tensor {tensor} is not one of the {len(self._elements)} registered")
-        address, keeper = _address(
-            gradient, self._elements[tensor], self._dtypes[tensor], self._device
-        )
+        self._lend(tensor, *self._find(tensor, gradient))
+
+    def _find(self, tensor: int, gradient: Buffer) -> tuple[int, Any]:
+        return _address(gradient, self._elements[tensor], self._dtypes[tensor], self._device)
+
+    def _lend(self, tensor: int, address: int, keeper: Any) -> None:
         self._check(_library.weir_submit(self._alive(), tensor, address))
         if keeper is not None:
             self._lent.append(keeper)
@@ -298,11 +301,14 @@ class Session:
         gradients = list(gradients)
         if len(gradients) != len(self._elements):
             raise ValueError(f"{len(self._elements)} gradients are due, not {len(gradients)}")
+        # All of it is looked at first: what is refused must not leave the step open.
+        found = [self._find(tensor, gradient) for tensor, gradient in enumerate(gradients)]
+        loss = None if loss is None else float(loss)
         self.begin()
         if loss is not None:
             self.report_loss(loss)
-        for tensor, gradient in enumerate(gradients):
-            self.submit(tensor, gradient)
+        for tensor, (address, keeper) in enumerate(found):
+            self._lend(tensor, address, keeper)
         return self.end()
 
     def report_loss(self, loss: float) -> None:

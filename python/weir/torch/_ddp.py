@@ -190,7 +190,13 @@ class Attached:
         return bool(dist.get_rank(self._group) == 0)
 
     def _listen(self, model: Any) -> None:
-        model.register_comm_hook(None, lambda state, bucket: self._hook(bucket))
+        try:
+            model.register_comm_hook(None, lambda state, bucket: self._hook(bucket))
+        except RuntimeError as error:
+            raise RuntimeError(
+                "the DistributedDataParallel has had a communication hook, and takes one only; wrap "
+                "the module in a new one for attach()"
+            ) from error
         if self._finds_unused:
             for known in self._parameters.values():
                 parameter: Any = known.parameter
@@ -688,6 +694,8 @@ def attach(
     the scaler's scale, unless report() tells another; "report": what report() tells, and no more."""
     from ._fsdp import AttachedShards, is_sharded  # which is made of what is here
 
+    if any(a._model() is model for a in _attached):
+        raise RuntimeError("the model is attached already")
     kind: type[Attached] = Attached
     if is_sharded(model):
         kind = AttachedShards
@@ -729,9 +737,11 @@ def the_attached(model: Any = None) -> Attached:
     found = [a for a in _attached if model is None or a._model() is model]
     if len(found) != 1:
         raise RuntimeError(
-            f"{len(found)} models are attached; hand over what attach() returned"
-            if model is None
-            else "the model is not attached"
+            "the model is not attached; weir.torch.attach(model, optimizer) comes first"
+            if model is not None
+            else f"{len(found)} models are attached; hand over which, or what attach() returned"
+            if found
+            else "no model is attached; weir.torch.attach(model, optimizer) comes first"
         )
     return found[0]
 
