@@ -280,6 +280,22 @@ static weir_status choose_network(weir_run *run) {
   return WEIR_OK;
 }
 
+/* In virtual time there are no packets that could be lost: whoever asks for it is told. */
+static void tell_of_packets(weir_run *run) {
+  const weir_scenario *s = &run->scenario;
+  bool asked = false;
+  for (size_t p = 0; p < s->phase_count; p++)
+    asked = asked || s->phases[p].loss_percent > 0 || s->phases[p].reorder_percent > 0 ||
+            s->phases[p].duplicate_percent > 0;
+  if (run->network != WEIR_NETWORK_SIM || !asked) return;
+  char *before = run->lacks;
+  run->lacks = g_strdup_printf(
+      "%s%snetwork sim has no packets: loss_percent, reorder_percent and "
+      "duplicate_percent of %s change nothing in it",
+      before ? before : "", before ? "\n" : "", s->path);
+  g_free(before);
+}
+
 static weir_status not_there(const weir_run *run, const weir_plan *plan, const char *lacks) {
   const weir_scenario *s = &run->scenario;
   char name[WEIR_COLLECTIVE_TEXT_MAX];
@@ -327,6 +343,7 @@ static weir_status settle_network(weir_run *run) {
   weir_status status = choose_network(run);
   if (!status && run->network != WEIR_NETWORK_SIM) status = weir_schedule_check(&schedule);
   if (!status) status = check_source(run);
+  if (!status) tell_of_packets(run);
   return status ? status : check_plans(run);
 }
 

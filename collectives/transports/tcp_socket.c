@@ -59,7 +59,9 @@ weir_status tcp_resolve_all(const char *where, tcp_places *out) {
   const long port = colon ? strtol(colon + 1, &end, 10) : 0;
   if (!colon || colon == where || (size_t)(colon - where) >= sizeof host || end == colon + 1 ||
       *end != '\0' || port < 1 || port > 65535)
-    return weir_fail(WEIR_E_INVALID, "rendezvous \"%s\" is not HOST:PORT", where ? where : "");
+    return weir_fail(WEIR_E_INVALID,
+                     "rendezvous \"%s\" is not HOST:PORT, with a port of 1 to 65535",
+                     where ? where : "");
   memcpy(host, where, (size_t)(colon - where));
   host[colon - where] = '\0';
   const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};

@@ -112,7 +112,9 @@ typedef struct weir_options {
    * steps together, which keep at least 1/4, 1/16, 1/64 and 1/256 (the same paper, section 3.3).
    * Default 0: no warm-up. */
   uint64_t warmup_steps;
-  const char *journal_path; /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
+  /* Where rank 0 writes its decisions (JSON lines), which `weir replay FILE` makes again and, where
+   * it is called decisions.jsonl, `weir explain FOLDER` tells in words; NULL: nowhere. */
+  const char *journal_path;
   /* How many bytes of them are kept, default 256 MiB; 0: all.  The journal has four parts, of which
    * the oldest is dropped: journal_path is the newest, journal_path.1 to .3 are older. */
   uint64_t journal_bytes;

@@ -16,6 +16,11 @@ for file in summary.json steps.csv decisions.jsonl report.html; do
 done
 [ "$(ls -A out | wc -l)" -eq 4 ] || fail "more than the four files: $(ls -A out)"
 cmp -s printed.json out/summary.json || fail "--json is not summary.json"
+# What a network cannot do is said, by the runner and not by its workers.
+sed 's/^latency_ms.*/&\nloss_percent = 1/; s/^steps_per_epoch.*/steps_per_epoch = 1/' quick.ini >lossy.ini
+"$weir" run lossy.ini --network sim --policy none:1:dense-ring --out lossy >/dev/null 2>log
+[ "$(grep -c "^network sim has no packets: loss_percent, .* of lossy.ini change nothing" log)" = 1 ] || fail "loss in sim: $(cat log)"
+
 # In words: 3 workers, 60 steps, and the accuracy of the file.
 "$weir" run quick.ini --network sim --policy none:1:dense-ring --out words >words.txt 2>/dev/null || fail "exit $?"
 accuracy=$(awk -F'[:,]' '/final_accuracy/ {printf "%.2f", 100 * $2}' words/summary.json)
