@@ -10,6 +10,7 @@
 #include "base/installed.h"
 #include "base/log.h"
 #include "lab/runner_private.h"
+#include "session/state.h"
 
 struct weir_train {
   weir_train_options options;
@@ -67,6 +68,7 @@ weir_status weir_train_prepare(weir_train **out, const weir_train_options *optio
   train->session.transport = options->transport ? options->transport : "auto";
   train->launch.struct_size = sizeof train->launch;
   weir_status status = weir_options_from_environment(&train->session, &train->launch);
+  if (!status) status = weir_options_check(&train->session); /* before anything is written */
   if (!status) status = offer_tuner(train->session.transport);
   const weir_run_options run = {.scenario = options->scenario,
                                 .out = options->out,

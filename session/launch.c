@@ -6,6 +6,7 @@
 #include <weir/launch.h>
 
 #include "base/base.h"
+#include "base/log.h"
 #include "collectives/transport.h"
 #include "session/abi.h"
 #include "session/launch_values.h"
@@ -194,8 +195,12 @@ weir_status weir_options_from_environment(weir_options *options, weir_launch *la
   options->rank = launch->rank;
   options->world_size = launch->world_size;
   if (options->job_id == 0) options->job_id = launch->job_id;
-  if (options->transport == NULL || strcmp(options->transport, "auto") == 0)
-    options->transport = by_mpi && weir_transport_has_mpi() ? "shm+mpi" : "auto";
+  if (options->transport == NULL || strcmp(options->transport, "auto") == 0) {
+    const bool has_mpi = by_mpi && weir_transport_has_mpi();
+    options->transport = has_mpi ? "shm+mpi" : "auto";
+    if (by_mpi && !has_mpi && options->rank == 0 && options->world_size > 1)
+      weir_log(WEIR_LOG_WARN, "under mpirun, but messages go without MPI: %s", weir_last_error());
+  }
   if (options->rendezvous == NULL && launch->rendezvous[0] != '\0')
     options->rendezvous = launch->rendezvous;
   if (options->world_size > 1 && options->rendezvous == NULL && !weir_options_over_mpi(options))

@@ -136,9 +136,9 @@ weir_status weir_options_check(const weir_options *options) {
   const size_t known = find_transport(transport);
   if (known == TRANSPORTS)
     return weir_fail(WEIR_E_INVALID,
-                     "transport is \"%s\"; \"tcp\", \"mixed\", \"shm\", \"auto\", \"mpi\", "
-                     "\"shm+mpi\", \"nccl\", \"nccl+tcp\", \"nccl+mpi\", \"shm+nccl\" "
-                     "and \"inproc\" are known",
+                     "transport is \"%s\"; expected \"tcp\", \"mixed\", \"shm\", \"auto\", "
+                     "\"mpi\", \"shm+mpi\", \"nccl\", \"nccl+tcp\", \"nccl+mpi\", \"shm+nccl\" or "
+                     "\"inproc\"",
                      transport);
   const char *place = transports[known].rendezvous;
   const bool met = options->rendezvous != NULL && options->rendezvous[0] != 0;

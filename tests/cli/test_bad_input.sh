@@ -290,6 +290,8 @@ refused "no trace to emulate" "traced.ini:10: .*trace: .*No such file" emulate t
 mkdir trace
 refused "a folder for a trace" "traced.ini:10: .*trace: .*Is a directory" run traced.ini --network sim --out out
 
+refused "a transport that is none" 'transport is "pigeon"; expected "tcp"' train good.ini --transport pigeon --out out
+
 # Too little memory ends it in words, wherever it runs out: never by a signal.
 # narrow KIB REGEX ARGUMENTS...: with so much address space, `weir ARGUMENTS` says REGEX if it fails.
 narrow() {
