@@ -595,6 +595,19 @@ Test(loop, overlap_is_never_ignored_in_silence) {
   }
 }
 
+/* Decisions that divide the gradient, and that take its buckets away, say so. */
+typedef struct said_of_buckets {
+  int divided, given_up;
+} said_of_buckets;
+
+static void hear_of_buckets(void *user, const weir_log_line *line) {
+  said_of_buckets *said = user;
+  if (!strstr(line->text, "decision ")) return;
+  said->divided += strstr(line->text, "; in ") && strstr(line->text, " buckets");
+  said->given_up +=
+      strstr(line->text, "; without buckets, under which steps took longer than foretold") != NULL;
+}
+
 /* Four tensors, each ready 5 ms after the other: buckets are foretold to hide most of what they
  * take.  Where they take longer than the gradient undivided would, they are given up on this
  * network, and the arm is not; steps that are 1.5 times as long as foretold, and longer than the
@@ -616,6 +629,9 @@ Test(loop, buckets_that_do_worse_than_none_are_given_up) {
     config.risk = "safe";
     config.layout = (weir_layout){4, four};
     config.overlap = true;
+    said_of_buckets said = {0};
+    weir_log_set(hear_of_buckets, &said);
+    (void)weir_log_set_level(WEIR_LOG_INFO);
     weir_controller *controller = create_by(&config);
     weir_controller_gaps(controller, gaps);
     for (int i = 0; i < 60; i++) {
@@ -623,6 +639,11 @@ Test(loop, buckets_that_do_worse_than_none_are_given_up) {
       if (w.plan.buckets > 0) divided = w.plan;
       steps += w.plan.buckets > 0;
     }
+    (void)weir_log_set_level(WEIR_LOG_WARN);
+    weir_log_set(NULL, NULL);
+    cr_assert_gt(said.divided, 0);
+    cr_assert_eq(said.given_up, !cases[k].kept, "factor %g: said %d times", cases[k].factor,
+                 said.given_up);
     cr_assert_gt(divided.buckets, 1u, "factor %g: never divided", cases[k].factor);
     cr_assert_eq(w.plan.buckets > 0, cases[k].kept, "factor %g: %u buckets after %d steps",
                  cases[k].factor, w.plan.buckets, steps);
