@@ -101,7 +101,7 @@ static double own_seconds(const cost_query *q, const weir_plan *collective) {
   const size_t elements = (size_t)(q->bytes / 4.0);
   /* Of an encoder its message counts, bytes by the ratio. */
   const size_t part = (size_t)(q->cr * (codes ? q->bytes : (double)elements));
-  const weir_group_shape shape = {q->workers, q->hosts, false};
+  const weir_group_shape shape = {q->workers, q->hosts, false, 0};
   const weir_link link = {.alpha = q->latency_s, .beta = q->seconds_per_byte};
   weir_plan plan = *collective;
   plan.codec = weir_codec_usual(plan.scheme)->id;

@@ -135,7 +135,7 @@ static weir_curve exchange(const weir_plan *plan, weir_group_shape shape, const 
 
 weir_status plan_widths_foretell(const plan_widths *widths, const weir_bits_stats *stats,
                                  const plan_widths_place *to, double *iteration_s) {
-  const weir_group_shape shape = {to->workers, to->workers, false};
+  const weir_group_shape shape = {to->workers, to->workers, false, 0};
   const weir_link link = {.alpha = to->alpha_s, .beta = to->beta_s, .burst = to->burst};
   const size_t count = widths->count + (widths->apart > 0.0 ? 1 : 0);
   g_autofree size_t *place = g_new0(size_t, stats->layer_count);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <weir/plan.h>
 
+#include "collectives/cost.h"
 #include "collectives/transport.h"
 
 typedef struct weir_headers {
@@ -48,6 +49,8 @@ weir_status weir_comm_find_hosts(weir_comm *comm, uint64_t identity);
  * (weir_transport_share). */
 weir_status weir_comm_share_memory(weir_comm *comm);
 int weir_comm_hosts(const weir_comm *comm);
+/* What its cost rows and its memory follow from. */
+weir_group_shape weir_comm_shape(const weir_comm *comm);
 /* Has every machine as many ranks as the others, and more than one? */
 bool weir_comm_levelled(const weir_comm *comm);
 /* The host of a rank, in [0, hosts), numbered in the order of lowest ranks. */

@@ -53,7 +53,7 @@ weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double 
   const size_t slots = 2 * (size_t)transport->size + WEIR_SLOTS_EXTRA;
   comm->transport = transport;
   comm->timeout_s = timeout_s;
-  comm->hosts = (weir_hosts){.count = transport->size, .even = true};
+  comm->hosts = (weir_hosts){.count = transport->size, .even = true, .largest = 1};
   comm->send = calloc(slots, sizeof *comm->send);
   comm->recv = calloc(slots, sizeof *comm->recv);
   if (!comm->send || !comm->recv) {

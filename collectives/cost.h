@@ -35,13 +35,18 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
  * matrix, for want of their shape. */
 size_t weir_cost_kept(const weir_plan *plan, size_t elements);
 
-/* How many ranks on how many machines (weir_comm_hosts), and whether the library below is told by
- * which algorithm to sum (weir_comm_told). */
+/* How many ranks on how many machines (weir_comm_hosts), whether the library below is told by which
+ * algorithm to sum (weir_comm_told), and how many ranks the largest machine has.  weir_comm_shape()
+ * is that of a group as it is. */
 typedef struct weir_group_shape {
   int ranks;
   int hosts;
   bool told;
+  int largest; /* 0: unknown; machines are taken as even where ranks divide by them */
 } weir_group_shape;
+/* Has every machine as many ranks as the others?  Three and one do not, though ranks divide by
+ * machines: there much is exchanged among all ranks that else is on two levels. */
+bool weir_shape_even(weir_group_shape shape);
 /* The same where ranks may share machines: what crosses links between machines, those inside
  * counting as nothing beside them.  With one machine its own links count. */
 weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
@@ -122,7 +127,8 @@ void weir_cost_scale(weir_cost_terms *terms, double bytes);
  * Which of a pipelined row's paths is the critical one depends on the link. */
 weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
                         double bytes);
-/* An all-reduce on two levels.  Machines of different sizes are charged as if they were equal. */
+/* An all-reduce on two levels.  Where machines are uneven one rank of each talks to the others; of
+ * which it is not known how uneven, they are charged as if they were equal. */
 struct weir_hier_choice;
 weir_cost weir_cost_hier(const struct weir_hier_choice *choice, weir_group_shape shape,
                          const weir_link *link, double bytes);

@@ -12,7 +12,7 @@ weir_path_held weir_path_begins(weir_group_shape shape, size_t elements) {
 }
 
 int weir_path_group(weir_group_shape shape, weir_site place) {
-  const bool even = shape.hosts > 0 && shape.ranks % shape.hosts == 0;
+  const bool even = weir_shape_even(shape);
   if (place == WEIR_SITE_FLAT) return shape.ranks;
   if (place == WEIR_SITE_INTER) return even ? shape.hosts : shape.ranks;
   return even ? shape.ranks / shape.hosts : 1;
@@ -126,9 +126,11 @@ weir_cost_terms weir_cost_path_task(weir_task task, unsigned routine, int n, dou
 static double flows(const weir_path *path, size_t i, weir_group_shape shape,
                     const weir_path_held *held) {
   const weir_site place = (weir_site)path->step[i].place;
-  if (place == WEIR_SITE_INTER) return (double)held->senders;
   const bool direct =
       path->step[i].task == WEIR_TASK_COMM1_COMP && path->step[i].routine == 0 && shape.hosts > 1;
+  if (direct && shape.largest > 0 && !weir_shape_even(shape)) /* on average, as of other patterns */
+    return (double)shape.ranks / shape.hosts;
+  if (place == WEIR_SITE_INTER) return (double)held->senders;
   return place == WEIR_SITE_FLAT && direct ? (double)weir_path_group(shape, WEIR_SITE_INTRA) : 1.0;
 }
 

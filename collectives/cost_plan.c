@@ -121,6 +121,16 @@ static weir_cost_terms encoded_factors(const weir_plan *plan, weir_group_shape s
   return (weir_cost_terms){2 * one.alpha_terms, 2 * one.byte_terms, 2 * one.spread_terms};
 }
 
+/* HiTopKComm in a group that is known to have no two levels of equal machines, where each rank's
+ * selection travels as it is (engine/schemes.c). */
+static weir_plan run_as(const weir_plan *plan, weir_group_shape shape) {
+  const bool levels = shape.hosts < shape.ranks && weir_shape_even(shape);
+  weir_plan run = *plan;
+  if (plan->scheme == WEIR_SCHEME_HITOPK && shape.largest > 0 && !levels)
+    run.scheme = WEIR_SCHEME_GATHER;
+  return run;
+}
+
 double weir_cost_gathered(const weir_plan *plan, size_t elements, size_t kept) {
   const weir_codec *codec = weir_codec_find(plan->codec);
   if (plan->scheme != WEIR_SCHEME_GATHER) return 0.0;
@@ -129,8 +139,9 @@ double weir_cost_gathered(const weir_plan *plan, size_t elements, size_t kept) {
              : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true);
 }
 
-weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
+weir_cost_terms weir_cost_plan_between(const weir_plan *asked, weir_group_shape shape,
                                        size_t elements, size_t kept) {
+  const weir_plan run = run_as(asked, shape), *const plan = &run;
   weir_cost_terms all = {0.0, 0.0, 0.0};
   part parts[PARTS];
   if (shape.ranks <= 1) return all;
@@ -149,7 +160,7 @@ weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape s
 }
 
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {
-  return weir_cost_plan_between(plan, (weir_group_shape){n, n, false}, elements, kept);
+  return weir_cost_plan_between(plan, (weir_group_shape){n, n, false, 0}, elements, kept);
 }
 
 /* --- processors, and links inside of machines ------------------------------------------------- */
@@ -164,8 +175,9 @@ static double inside_of(const weir_plan *plan, weir_group_shape shape, const wei
   return weir_cost_seconds(&inside, link->inner_alpha, link->inner_beta);
 }
 
-double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
+double weir_cost_plan_processors(const weir_plan *asked, weir_group_shape shape,
                                  const weir_link *link, size_t elements, size_t kept) {
+  const weir_plan run = run_as(asked, shape), *const plan = &run;
   weir_link all = *link, alone = {.alpha = link->alpha,
                                   .beta = link->beta,
                                   .duplex_beta = link->duplex_beta,

@@ -150,14 +150,40 @@ static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, cons
   return cost;
 }
 
+bool weir_shape_even(weir_group_shape shape) {
+  if (shape.hosts < 1 || shape.ranks % shape.hosts != 0) return false;
+  return shape.largest == 0 || shape.largest * shape.hosts == shape.ranks;
+}
+
+/* Where machines are uneven: everything to the first rank of each, an all-reduce among these, and
+ * back.  The largest machine's are the most hops; all together have a message each way for every
+ * rank that is no first one. */
+static weir_cost leaders(const weir_hier_choice *choice, weir_group_shape shape,
+                         const weir_link *link, double bytes) {
+  const weir_group_shape inside = {shape.largest, 1, false, 1},
+                         across = {shape.hosts, shape.hosts, false, 1};
+  const double all = (double)(shape.ranks - shape.hosts) / (shape.largest - 1);
+  const weir_cost sum =
+      choice->native ? told(WEIR_ALLREDUCE_NATIVE_RING, inside, bytes)
+                     : weir_cost_row(WEIR_KIND_REDUCE, WEIR_REDUCE_BINOMIAL, inside, link, bytes);
+  weir_cost cost = weir_cost_sum(
+      sum, weir_cost_row(WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL, inside, link, bytes));
+  cost.messages *= all;
+  cost.traffic *= all;
+  cost.sums *= all;
+  return weir_cost_sum(cost,
+                       weir_cost_row(WEIR_KIND_ALLREDUCE, choice->between, across, link, bytes));
+}
+
 /* Reduce-scatter inside, as many all-reduces at once as a machine has ranks, all-gather inside.
  * NCCL, where it sums inside, is taken to do so around a ring. */
 weir_cost weir_cost_hier(const weir_hier_choice *choice, weir_group_shape shape,
                          const weir_link *link, double bytes) {
   if (shape.ranks <= 1 || shape.hosts < 1) return (weir_cost){.messages = 0};
+  if (shape.largest > 1 && !weir_shape_even(shape)) return leaders(choice, shape, link, bytes);
   const int n = (shape.ranks + shape.hosts - 1) / shape.hosts;
   const double share = bytes / n;
-  const weir_group_shape inside = {n, 1, false}, across = {shape.hosts, shape.hosts, false};
+  const weir_group_shape inside = {n, 1, false, 0}, across = {shape.hosts, shape.hosts, false, 0};
   weir_cost cost = {.messages = 0};
   if (n > 1) {
     const weir_cost sum = choice->native ? told(WEIR_ALLREDUCE_NATIVE_RING, inside, bytes)
@@ -180,7 +206,7 @@ weir_cost weir_cost_hier(const weir_hier_choice *choice, weir_group_shape shape,
 /* Rows lie inside of machines, and columns between them. */
 static bool is_aligned(weir_kind kind, uint32_t row, weir_group_shape shape) {
   return kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_TORUS && shape.hosts > 1 &&
-         shape.hosts < shape.ranks && shape.ranks % shape.hosts == 0;
+         shape.hosts < shape.ranks && weir_shape_even(shape);
 }
 
 weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,

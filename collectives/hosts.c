@@ -71,6 +71,7 @@ weir_status weir_comm_find_hosts(weir_comm *comm, uint64_t identity) {
   comm->hosts.count = weir_hosts_group(all, (int)size, of);
   comm->hosts.even = weir_hosts_even(of, (int)size, comm->hosts.count);
   comm->hosts.of = of;
+  comm->hosts.largest = weir_hosts_largest(of, (int)size, comm->hosts.count);
   of = NULL;
 done:
   free(of);
@@ -85,6 +86,13 @@ weir_status weir_comm_share_memory(weir_comm *comm) {
 
 int weir_comm_hosts(const weir_comm *comm) { return comm->hosts.count; }
 
+weir_group_shape weir_comm_shape(const weir_comm *comm) {
+  return (weir_group_shape){.ranks = weir_comm_size(comm),
+                            .hosts = comm->hosts.count,
+                            .told = weir_comm_told(comm),
+                            .largest = comm->hosts.largest};
+}
+
 bool weir_comm_levelled(const weir_comm *comm) {
   return comm->hosts.even && comm->hosts.count < weir_comm_size(comm);
 }
@@ -97,7 +105,8 @@ int weir_comm_host_of(const weir_comm *comm, int rank) {
  * the own one. */
 void weir_comm_neighbours(const weir_comm *comm, int *next, int *previous) {
   const int size = weir_comm_size(comm), hosts = comm->hosts.count, rank = weir_comm_rank(comm);
-  int largest = 0, own = 0, before = 0;
+  const int largest = comm->hosts.largest;
+  int own = 0, before = 0;
   for (int host = 0; host < hosts; host++) {
     int count = 0;
     for (int r = 0; r < size; r++) {
@@ -106,7 +115,6 @@ void weir_comm_neighbours(const weir_comm *comm, int *next, int *previous) {
       count++;
     }
     before += count;
-    if (count > largest) largest = count;
   }
   const int shift = largest < size ? largest : 1;
   const int ahead = (own + shift) % size, behind = (own + size - shift % size) % size;

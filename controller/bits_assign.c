@@ -225,8 +225,7 @@ static void take_cheaper(weir_plan *best, const weir_plan *other, weir_group_sha
 
 void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const weir_link *link,
                        bool devices, weir_plan_bucket *table, size_t count) {
-  const bool machines =
-      shape.hosts > 1 && shape.hosts < shape.ranks && shape.ranks % shape.hosts == 0;
+  const bool machines = shape.hosts > 1 && shape.hosts < shape.ranks && weir_shape_even(shape);
   for (size_t g = 0, first = 0; g < count; first = table[g++].end) {
     const size_t elements = layout->offset[table[g].end] - layout->offset[first];
     weir_plan plan = {0};

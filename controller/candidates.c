@@ -52,9 +52,8 @@ static size_t sends(const weir_decision_input *in, const weir_plan *plan) {
 }
 
 bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
-  const weir_group_shape shape = weir_input_shape(in);
-  const weir_memory_form form = {
-      .ranks = shape.ranks, .hosts = shape.hosts, .rooms_inside = in->rooms == WEIR_ROOMS_INSIDE};
+  weir_memory_form form = weir_memory_form_of(weir_input_shape(in), 0);
+  form.rooms_inside = in->rooms == WEIR_ROOMS_INSIDE;
   const size_t kept = weir_plan_kept(in->low_rank, plan, in->elements);
   const double room = in->rooms != 0 ? weir_plan_room(plan, &form, in->elements, kept) : 0.0;
   return in->memory_limit <= 0.0 ||
@@ -87,7 +86,7 @@ bool weir_arm_counts(const weir_decision_input *in, size_t a) {
 
 weir_group_shape weir_input_shape(const weir_decision_input *in) {
   return (weir_group_shape){(int)in->workers, (int)(in->hosts > 0 ? in->hosts : in->workers),
-                            in->told != 0};
+                            in->told != 0, (int)in->largest};
 }
 
 weir_plan weir_plan_told(const weir_decision_input *in, const weir_plan *plan) {

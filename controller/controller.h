@@ -33,6 +33,7 @@ typedef struct weir_controller_config {
   double checkpoint_bytes; /* that policy weir's first trial takes of them, for good */
   int world_size;
   int hosts;                /* machines the ranks are on (weir_comm_hosts); 0: unknown */
+  int largest;              /* ranks of the largest of them; 0: unknown */
   bool devices;             /* gradients of some rank are on a device (docs/internals/device.md) */
   bool told;                /* the library below is told how to sum (weir_comm_told) */
   weir_layout layout;       /* copied */

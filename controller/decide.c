@@ -64,6 +64,11 @@ static weir_status check(const weir_decision_input *in) {
     return weir_fail(WEIR_E_INVALID, "decision input: workers or elements out of range");
   if (in->hosts > in->workers)
     return weir_fail(WEIR_E_INVALID, "decision input: more hosts than workers");
+  const uint64_t hosts = in->hosts > 0 ? in->hosts : in->workers;
+  if (in->largest > in->workers - hosts + 1 ||
+      (in->largest > 0 && in->largest * hosts < in->workers))
+    return weir_fail(WEIR_E_INVALID, "decision input: no machine of %llu can be the largest",
+                     (unsigned long long)in->largest);
   if (!in_range(&in->latency, 1, 0.0, 3600.0))
     return weir_fail(WEIR_E_INVALID, "decision input: latency_s %g out of range", in->latency);
   if (!in_range(&in->bandwidth, 1, 1e-3, 1e15))

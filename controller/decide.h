@@ -124,7 +124,9 @@ typedef struct weir_decision_input {
   uint32_t trigger; /* weir_trigger */
   uint64_t seed;    /* below 2^53, so that every JSON reader keeps it */
   uint64_t workers, elements;
-  uint64_t hosts;   /* machines the workers are on; 0: unknown, taken as one each */
+  uint64_t hosts; /* machines the workers are on; 0: unknown, taken as one each */
+  uint64_t
+      largest; /* workers on the largest of them; 0: unknown, taken as even where they can be */
   uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
   uint64_t told;    /* not 0: NCCL is told to sum by ring or tree (weir_comm_told) */
   uint32_t risk;    /* weir_risk */

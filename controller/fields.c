@@ -13,6 +13,7 @@ const weir_field weir_fields[] = {
     {"workers", WEIR_FIELD_U64, AT(workers), 0, false},
     {"elements", WEIR_FIELD_U64, AT(elements), 0, false},
     {"hosts", WEIR_FIELD_U64, AT(hosts), 0, true},
+    {"largest", WEIR_FIELD_U64, AT(largest), 0, true},
     {"devices", WEIR_FIELD_U64, AT(devices), 0, true},
     {"told", WEIR_FIELD_U64, AT(told), 0, true},
     {"risk", WEIR_FIELD_U32, AT(risk), 0, true},

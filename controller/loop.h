@@ -129,7 +129,8 @@ typedef struct weir_paper_trial {
 struct weir_loop {
   const weir_policy *policy;
   int workers;
-  int hosts; /* machines they are on */
+  int hosts;   /* machines they are on */
+  int largest; /* ranks of the largest of them; 0: unknown */
   bool devices;
   bool told;     /* NCCL is told to sum by ring or tree */
   uint32_t risk; /* weir_risk */

@@ -87,6 +87,10 @@ double weir_room_takes(size_t half) { return half > 0 ? (double)weir_room_memory
 
 /* --- what is worked in ------------------------------------------------------------------------ */
 
+static bool has_levels(const weir_memory_form *form) {
+  return form->hosts < form->ranks && form->ranks % form->hosts == 0;
+}
+
 /* Bytes that an all-reduce of n floats has come in; rounded values come in elsewhere. */
 static double allreduce_scratch(const weir_allreduce *row, int ranks, int hosts, double n) {
   const int core = weir_halving_place(0, ranks).core;
@@ -124,7 +128,7 @@ static double hitopk_scratch(const weir_plan *plan, const weir_memory_form *form
 
 /* What sums of floats come in, of each communicator. */
 static double path_scratch(const weir_plan *plan, const weir_memory_form *form, size_t n) {
-  const weir_group_shape shape = {form->ranks, form->hosts, false};
+  const weir_group_shape shape = {form->ranks, form->hosts, false, 0};
   double bytes = 0.0;
   weir_path path;
   if (!weir_path_of(plan, &path)) return 0.0;
@@ -159,8 +163,9 @@ static double collective_scratch(const weir_plan *plan, uint32_t scheme,
   if (scheme == WEIR_SCHEME_HITOPK) return hitopk_scratch(plan, form, (double)n);
   if (scheme == WEIR_SCHEME_PATH) return path_scratch(plan, form, n);
   if (scheme == WEIR_SCHEME_COMPRESSED)
-    return shortening(plan) +
-           (plan->inside != 0 ? 4.0 * ceil((double)n * form->hosts / form->ranks) : 0.0);
+    return shortening(plan) + (plan->inside != 0 && has_levels(form)
+                                   ? 4.0 * ceil((double)n * form->hosts / form->ranks)
+                                   : 0.0);
   if (scheme == WEIR_SCHEME_GATHER || weir_sums_rounded(plan) || !weir_sum_of(&named, &sum))
     return shortening(plan) + messages_scratch(plan, form, kept);
   return levels_scratch(&sum, form, summed);
@@ -180,8 +185,7 @@ static double codec_scratch(const weir_codec *codec, const weir_memory_form *for
 /* As weir_scheme_find. */
 static uint32_t scheme_of(const weir_plan *plan, const weir_memory_form *form, size_t n,
                           size_t kept) {
-  const bool levels =
-      form->hosts > 1 && form->hosts < form->ranks && form->ranks % form->hosts == 0;
+  const bool levels = form->hosts > 1 && has_levels(form);
   if (plan->scheme == WEIR_SCHEME_LOW_RANK && kept == n && !weir_factors_encoded(plan))
     return WEIR_SCHEME_DENSE;
   return plan->scheme == WEIR_SCHEME_HITOPK && !levels ? WEIR_SCHEME_GATHER : plan->scheme;
@@ -209,10 +213,18 @@ static double buffers(const weir_plan *plan, uint32_t scheme, const weir_memory_
   return bytes;
 }
 
+weir_memory_form weir_memory_form_of(weir_group_shape shape, int most) {
+  const int ranks = most > shape.ranks ? most : shape.ranks;
+  const bool uneven = shape.largest > 0 && !weir_shape_even(shape);
+  return (weir_memory_form){.ranks = ranks,
+                            .hosts = uneven || shape.hosts >= shape.ranks ? ranks : shape.hosts,
+                            .leaders = uneven ? shape.hosts : 0};
+}
+
 double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, size_t elements,
                         size_t kept) {
   const uint32_t scheme = scheme_of(plan, form, elements, kept);
-  const weir_group_shape shape = {form->ranks, form->hosts, false};
+  const weir_group_shape shape = {form->ranks, form->hosts, false, 0};
   const weir_bucket_room room = weir_bucket_room_of(plan, scheme, shape, elements, kept);
   return buffers(plan, scheme, form, elements, kept) + room_bytes(&room, plan, scheme) +
          collective_scratch(plan, scheme, form, elements, kept) +
@@ -223,7 +235,7 @@ double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, siz
 
 double weir_plan_room(const weir_plan *plan, const weir_memory_form *form, size_t elements,
                       size_t kept) {
-  const weir_group_shape shape = {form->ranks, form->hosts, true};
+  const weir_group_shape shape = {form->ranks, form->hosts, true, 0};
   return weir_room_takes(weir_bucket_stays(plan, scheme_of(plan, form, elements, kept), shape,
                                            form->rooms_inside, elements, kept));
 }

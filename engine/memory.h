@@ -26,6 +26,10 @@ typedef struct weir_memory_form {
   bool rooms_inside;     /* rooms are for each machine's ranks */
 } weir_memory_form;
 
+/* How plans are run in a group of that shape, which may grow to so many ranks (0: it does not),
+ * one more machine each where there is one rank on each. */
+weir_memory_form weir_memory_form_of(weir_group_shape shape, int most);
+
 /* Bytes of a plan that exchanges all elements together: buffers of the gradient's length, lists and
  * messages, and what its collective and its codec work in.  Small things of a fixed size, and what
  * transports have, are not counted. */

@@ -128,7 +128,7 @@ static bool parts_of(const weir_bucket *bucket) {
 /* Bucket `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
 static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t number, size_t first,
                             size_t end, size_t *offset) {
-  const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm), false};
+  const weir_group_shape shape = weir_comm_shape(engine->config.comm);
   bucket->engine = engine;
   bucket->number = number;
   bucket->first = first;
@@ -247,15 +247,10 @@ bool weir_engine_leaves(const weir_engine *engine) {
 
 weir_status weir_engine_fits(const weir_engine *engine) {
   const weir_engine_config *config = &engine->config;
-  const int ranks = engine->size > config->most_ranks ? engine->size : config->most_ranks;
-  const int hosts = weir_comm_hosts(config->comm);
-  const bool even = weir_comm_levelled(config->comm);
-  const weir_memory_form form = {.ranks = ranks,
-                                 .hosts = even ? hosts : ranks,
-                                 .leaders = even || hosts == engine->size ? 0 : hosts,
-                                 .momentum = config->momentum > 0,
-                                 .without_feedback = config->without_feedback,
-                                 .threads = engine->pool != NULL};
+  weir_memory_form form = weir_memory_form_of(weir_comm_shape(config->comm), config->most_ranks);
+  form.momentum = config->momentum > 0;
+  form.without_feedback = config->without_feedback;
+  form.threads = engine->pool != NULL;
   double bytes = weir_room_takes(engine->set.stays);
   char text[WEIR_PLAN_TEXT_MAX];
   for (size_t k = 0; k < engine->set.count; k++) {

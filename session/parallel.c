@@ -95,9 +95,8 @@ static uint32_t cheapest(const weir_session *session, size_t block_bytes) {
       .alpha = now.latency_s,
       .beta = now.goodput_bytes_s > 0 ? 1.0 / now.goodput_bytes_s : 0,
   };
-  const weir_group_shape shape = {session->options.world_size, weir_comm_hosts(session->comm),
-                                  false};
-  return (uint32_t)weir_select_row(WEIR_KIND_ALLGATHER, shape, &link, (double)block_bytes);
+  return (uint32_t)weir_select_row(WEIR_KIND_ALLGATHER, weir_comm_shape(session->comm), &link,
+                                   (double)block_bytes);
 }
 
 /* What came, looked at: a failure has no results, anything else all of them. */

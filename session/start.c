@@ -152,11 +152,10 @@ static size_t kept_by(const weir_session *session, const weir_plan *plan) {
 
 /* The largest room on a device that a policy's plans come to: once made it stays. */
 static double largest_room(const weir_session *session) {
-  const weir_memory_form form = {.ranks = session->options.world_size,
-                                 .hosts = weir_comm_hosts(session->comm),
-                                 .rooms_inside = session->rooms_inside};
+  weir_memory_form form = weir_memory_form_of(weir_comm_shape(session->comm), 0);
   double most = 0;
   weir_plan plan;
+  form.rooms_inside = session->rooms_inside;
   for (size_t i = 0; session->rooms && weir_policy_heaviest(session->options.policy, i, &plan); i++)
     most = fmax(most, weir_plan_room(&plan, &form, session->offset[session->tensors],
                                      kept_by(session, &plan)));
@@ -165,13 +164,13 @@ static double largest_room(const weir_session *session) {
 
 /* What is heaviest of the plans that a policy goes through whatever they cost. */
 static weir_status check_heaviest(const weir_session *session, double spare) {
-  const weir_memory_form form = {.ranks = weir_session_most(&session->options),
-                                 .hosts = weir_comm_hosts(session->comm),
-                                 .without_feedback = !session->options.error_feedback};
+  weir_memory_form form =
+      weir_memory_form_of(weir_comm_shape(session->comm), weir_session_most(&session->options));
   const size_t n = session->offset[session->tensors];
   const double room = largest_room(session);
   char text[WEIR_PLAN_TEXT_MAX];
   weir_plan plan;
+  form.without_feedback = !session->options.error_feedback;
   for (size_t i = 0; weir_policy_heaviest(session->options.policy, i, &plan); i++) {
     const double bytes = weir_plan_memory(&plan, &form, n, kept_by(session, &plan)) + room;
     weir_plan_format(&plan, text);
@@ -395,6 +394,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
     session->gap_s = calloc(session->tensors + 1, sizeof *session->gap_s);
     if (session->gap_s == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for gaps");
   }
+  const weir_group_shape group = weir_comm_shape(session->comm);
   const weir_controller_config config = {
       .policy = session->options.policy,
       .risk = session->options.risk,
@@ -404,9 +404,10 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .trial_budget = session->options.trial_budget,
       .steps = session->options.steps,
       .world_size = session->options.world_size,
-      .hosts = weir_comm_hosts(session->comm),
+      .hosts = group.hosts,
+      .largest = group.largest,
+      .told = group.told,
       .devices = session->devices,
-      .told = weir_comm_told(session->comm),
       .layout = layout,
       .rows = session->rows,
       .names = (const char *const *)session->names,

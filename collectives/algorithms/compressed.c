@@ -163,8 +163,7 @@ weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder
 weir_cost_terms weir_cost_compressed_between(uint32_t algorithm, weir_group_shape shape,
                                              const weir_coder *coder, size_t elements,
                                              double bytes) {
-  const int inside =
-      shape.hosts > 0 && shape.ranks % shape.hosts == 0 ? shape.ranks / shape.hosts : 1;
+  const int inside = weir_shape_even(shape) ? shape.ranks / shape.hosts : 1;
   if (algorithm == WEIR_COMPRESSED_HIER_SRA && inside > 1) {
     if (shape.hosts == 1) /* which sums without compressing */
       return weir_cost_allreduce(WEIR_ALLREDUCE_RING, shape.ranks, 4.0 * (double)elements);

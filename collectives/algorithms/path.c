@@ -38,7 +38,7 @@ static walk begin(weir_path_run *run) {
   const bool levels = weir_comm_levelled(comm);
   walk w = {.run = run,
             .codec = weir_codec_find(run->plan->codec),
-            .shape = {ranks, levels ? weir_comm_hosts(comm) : ranks, false},
+            .shape = {ranks, levels ? weir_comm_hosts(comm) : ranks, false, 0},
             .range = {0, run->n},
             .host = levels ? weir_comm_host_of(comm, rank) : rank,
             .bytes = run->bytes,

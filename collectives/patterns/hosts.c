@@ -34,12 +34,16 @@ int weir_hosts_place(const int *host, int rank) {
   return place;
 }
 
-bool weir_hosts_even(const int *host, int size, int hosts) {
-  if (size % hosts != 0) return false;
+int weir_hosts_largest(const int *host, int size, int hosts) {
+  int largest = 0;
   for (int h = 0; h < hosts; h++) {
     int members = 0;
     for (int r = 0; r < size; r++) members += host[r] == h;
-    if (members != size / hosts) return false;
+    if (members > largest) largest = members;
   }
-  return true;
+  return largest;
+}
+
+bool weir_hosts_even(const int *host, int size, int hosts) {
+  return weir_hosts_largest(host, size, hosts) * hosts == size;
 }

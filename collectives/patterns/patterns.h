@@ -141,7 +141,8 @@ int weir_hosts_members(const int *host, int size, int which, int *member);
 int weir_hosts_column(const int *host, int size, int hosts, int place, int *member);
 /* How many ranks of its host stand before a rank. */
 int weir_hosts_place(const int *host, int rank);
-/* Has every host as many ranks? */
+/* How many ranks the largest host has; has every host as many? */
+int weir_hosts_largest(const int *host, int size, int hosts);
 bool weir_hosts_even(const int *host, int size, int hosts);
 
 #endif

@@ -92,7 +92,7 @@ static weir_status run(const group *g) {
 }
 
 static double predicted_ms(const group *g, int row) {
-  const weir_group_shape shape = {g->ranks, g->machines, false};
+  const weir_group_shape shape = {g->ranks, g->machines, false, 0};
   const weir_hier_choice rings = {WEIR_REDUCE_SCATTER_RING, (uint32_t)row, WEIR_ALLGATHER_RING,
                                   false};
   const weir_link *link = &g->link;

@@ -374,6 +374,7 @@ static const arm arms[] = {
     {"fixed:topk:0.1:hitopk", MACHINES},
     {"fixed:topk:0.9:hitopk:auto-bf16", MACHINES},
     {"fixed:topk:0.3:hitopk", LOPSIDED},
+    {"fixed:qsgd:0.125:hier-sra", LOPSIDED},
     {"fixed:qsgd:0.125:path=c.a2a.d.c.ag.d", VECTORS},
     {"fixed:topk:0.1:path=c.a2a.ag.d", VECTORS},
     {"fixed:none:1:path=r.b", VECTORS},

@@ -7,6 +7,7 @@
 #include <weir/weir.h>
 
 #include "../planned.h"
+#include "controller/decide.h"
 #include "group.h"
 #include "session_ranks.h"
 
@@ -106,6 +107,7 @@ typedef struct lopsided {
   const char *plan;
   double limit;
   weir_status status[4];
+  bool fits; /* by what a decision knows of the group */
 } lopsided;
 
 /* Three ranks are on one machine, the fourth is on another. */
@@ -119,6 +121,13 @@ static void lopsided_rank(member *m) {
   weir_engine *engine = NULL;
   if (weir_comm_find_hosts(m->comm, m->rank < 3 ? 1 : 2) != WEIR_OK)
     group_fail(m->group, "%s", weir_last_error());
+  const weir_group_shape shape = weir_comm_shape(m->comm);
+  const weir_decision_input in = {.workers = (uint64_t)shape.ranks,
+                                  .hosts = (uint64_t)shape.hosts,
+                                  .largest = (uint64_t)shape.largest,
+                                  .elements = N,
+                                  .memory_limit = l->limit};
+  if (m->rank == 0) l->fits = weir_plan_fits(&in, &config.first_plan);
   l->status[m->rank] = weir_engine_create(&engine, &config);
   weir_engine_free(engine);
 }
@@ -129,6 +138,7 @@ static void expect_lopsided(const char *plan, double limit, weir_status status) 
   for (int r = 0; r < 4; r++)
     cr_assert_eq(l.status[r], status, "%s in %.0f bytes, rank %d: %s", plan, limit, r,
                  weir_status_name(l.status[r]));
+  cr_assert_eq(l.fits, status == WEIR_OK, "a decision: %s in %.0f bytes", plan, limit);
 }
 
 /* The sum, and on one rank of each machine all of what comes from inside of it; and of what comes
@@ -139,4 +149,17 @@ Test(memory_limit, knows_what_sums_take_where_machines_differ) {
   expect_lopsided("none:1:dense-hier-tree", 3 * GRADIENT, WEIR_OK);
   expect_lopsided("none:1:dense-hier-tree", 3 * GRADIENT - 1, WEIR_E_UNSUPPORTED);
   expect_lopsided("none:1:dense-ring", 1.25 * GRADIENT, WEIR_OK);
+}
+
+/* Messages take the place of what they are made of. */
+Test(memory_limit, knows_that_messages_are_summed_among_all_where_machines_differ) {
+  expect_lopsided("qsgd:0.125:hier-sra", 3 * GRADIENT, WEIR_OK);
+  expect_lopsided("qsgd:0.125:hier-sra", 3 * GRADIENT - 1, WEIR_E_UNSUPPORTED);
+}
+
+/* What is selected on two levels elsewhere is gathered among all: four messages as above. */
+Test(memory_limit, knows_what_is_gathered_where_machines_differ) {
+  const double bytes = 3 * GRADIENT + 8 * 10000 + 4 * (80016 + 32) + N / 8.0;
+  expect_lopsided("topk:0.1:hitopk", bytes, WEIR_OK);
+  expect_lopsided("topk:0.1:hitopk", bytes - 1, WEIR_E_UNSUPPORTED);
 }

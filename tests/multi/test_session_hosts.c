@@ -233,6 +233,42 @@ Test(session_hosts, the_adaptive_policy_considers_machines_with_momentum) {
   considers_machines(0.5);
 }
 
+/* Of a plan that begins so. */
+static double foretold_ms(const char *line, const char *plan) {
+  double ms = -1;
+  char start[96];
+  (void)snprintf(start, sizeof start, "{\"plan\":\"%s", plan);
+  const char *at = strstr(line, start);
+  at = at != NULL ? strstr(at, "\"t_comm_ms\":") : NULL;
+  if (at != NULL) (void)sscanf(at, "\"t_comm_ms\":%lf", &ms);
+  return ms;
+}
+
+/* On three ranks and one hier-sra is run among all, as sra is: it is foretold to take as long. */
+Test(session_hosts, the_adaptive_policy_is_told_of_uneven_machines) {
+  char path[] = "hosts-XXXXXX", line[65536] = "";
+  const int fd = mkstemp(path);
+  cr_assert_geq(fd, 0);
+  (void)close(fd);
+  const run r = {.policy = "weir",
+                 .journal = path,
+                 .steps = 20,
+                 .host = {"left", "left", "left", "right"},
+                 .divided = true};
+  outcome *out = start(&r);
+  for (int rank = 0; rank < RANKS; rank++)
+    cr_assert_eq(out[rank].status, WEIR_OK, "rank %d: %s", rank, out[rank].message);
+  finish(out);
+  FILE *file = fopen(path, "r");
+  cr_assert(file != NULL && fgets(line, sizeof line, file) != NULL, "no decision");
+  (void)fclose(file);
+  (void)unlink(path);
+  cr_assert(strstr(line, "\"hosts\":2,\"largest\":3") != NULL, "%.600s", line);
+  const double all = foretold_ms(line, "companded:0.15625:sra");
+  cr_assert_gt(all, 0);
+  cr_assert_eq(foretold_ms(line, "companded:0.15625:hier-sra"), all);
+}
+
 /* Where a latency is much, two machines' sums go between them once, by a path of the decision tree
  * that no other collective takes. */
 static void takes_paths(bool overlap) {

@@ -408,10 +408,11 @@ Test(bits, groups_go_by_what_takes_less) {
     weir_group_shape shape;
     const char *quantized;
     bool devices;
-  } rows[] = {{{2, 2, false}, "ag", false},         {{4, 4, false}, "compressed", false},
-              {{8, 8, false}, "compressed", false}, {{8, 2, false}, "path=rs.c.ag.d.ag", false},
-              {{8, 2, false}, "hier-sra", true},    {{8, 4, false}, "hier-sra", false},
-              {{9, 2, false}, "compressed", false}, {{8, 8, true}, "compressed", false}};
+  } rows[] = {
+      {{2, 2, false, 0}, "ag", false},         {{4, 4, false, 0}, "compressed", false},
+      {{8, 8, false, 0}, "compressed", false}, {{8, 2, false, 0}, "path=rs.c.ag.d.ag", false},
+      {{8, 2, false, 0}, "hier-sra", true},    {{8, 4, false, 0}, "hier-sra", false},
+      {{9, 2, false, 0}, "compressed", false}, {{8, 8, true, 0}, "compressed", false}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     weir_plan_bucket table[] = {
         {.end = 1, .codec = WEIR_CODEC_QSGD, .scheme = WEIR_SCHEME_GATHER, .cr = 0.125},

@@ -552,6 +552,49 @@ Test(decide, rooms_inside_of_machines_count_as_memory) {
   cr_assert(weir_plan_fits(&in, &sum));
 }
 
+static double comm_s(const weir_decision_input *in, const char *text) {
+  const weir_plan plan = plan_of(text);
+  weir_candidate c;
+  weir_evaluate(in, &plan, &c);
+  return c.comm_s;
+}
+
+/* Three ranks and one have no two levels: what needs these is exchanged among all, and costs
+ * that.  Who does not say how many the largest machine has is taken to have two and two. */
+Test(decide, uneven_machines_cost_what_runs_on_them) {
+  weir_decision_input in = input_at(1e-3, 1e8);
+  in.hosts = 2;
+  const double unknown = comm_s(&in, "companded:0.125:hier-sra");
+  in.largest = 2;
+  cr_assert_eq(comm_s(&in, "companded:0.125:hier-sra"), unknown);
+  cr_assert_lt(unknown, 0.9 * comm_s(&in, "companded:0.125:sra"));
+  in.largest = 3;
+  cr_assert_eq(comm_s(&in, "companded:0.125:hier-sra"), comm_s(&in, "companded:0.125:sra"));
+  cr_assert_eq(comm_s(&in, "topk:0.1:hitopk:auto-bf16"),
+               comm_s(&in, "topk:0.1:ag-bruck:auto-bf16"));
+  in.memory_limit = 2.5 * 4e6; /* the sum, what comes from inside, and half of it around a ring */
+  const weir_plan plan = plan_of("none:1:dense-hier-ring");
+  cr_assert(weir_plan_fits(&in, &plan));
+  in.memory_limit--;
+  cr_assert_not(weir_plan_fits(&in, &plan));
+  in.largest = 2;
+  cr_assert(weir_plan_fits(&in, &plan));
+}
+
+Test(decide, a_largest_machine_that_cannot_be_is_refused) {
+  static const uint64_t bad[] = {1, 4, UINT64_MAX};
+  weir_decision_input in = input_at(1e-3, 1e8);
+  weir_decision decision;
+  in.hosts = 2;
+  for (in.largest = 2; in.largest < 4; in.largest++)
+    cr_assert_eq(weir_decide(&in, &decision), WEIR_OK, "%s", weir_last_error());
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    in.largest = bad[i];
+    cr_assert_eq(weir_decide(&in, &decision), WEIR_E_INVALID);
+    cr_assert_not_null(strstr(weir_last_error(), "largest"));
+  }
+}
+
 /* What is not a number of bytes is no input. */
 Test(decide, a_room_that_cannot_be_is_refused) {
   weir_decision_input in = input_at(1e-3, 1e8);

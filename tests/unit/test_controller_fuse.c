@@ -211,10 +211,10 @@ Test(controller_fuse, a_path_is_charged_what_goes_on_inside) {
   weir_plan plan;
   cr_assert_eq(weir_plan_parse("qsgd:0.125:path=rs.c.ag.d.ag", &plan), WEIR_OK);
   cr_assert_float_eq(
-      weir_cost_plan_processors(&plan, (weir_group_shape){8, 2, false}, &link, 8000, 8000),
+      weir_cost_plan_processors(&plan, (weir_group_shape){8, 2, false, 0}, &link, 8000, 8000),
       6e-6 + 48e-6, 1e-12);
-  cr_assert_eq(weir_cost_plan_processors(&plan, (weir_group_shape){8, 1, false}, &link, 8000, 8000),
-               0.0);
-  cr_assert_eq(weir_cost_plan_processors(&plan, (weir_group_shape){8, 8, false}, &link, 8000, 8000),
-               0.0);
+  cr_assert_eq(
+      weir_cost_plan_processors(&plan, (weir_group_shape){8, 1, false, 0}, &link, 8000, 8000), 0.0);
+  cr_assert_eq(
+      weir_cost_plan_processors(&plan, (weir_group_shape){8, 8, false, 0}, &link, 8000, 8000), 0.0);
 }

@@ -538,6 +538,7 @@ Test(loop, journal_lines_hold_all_inputs) {
   close(descriptor);
   weir_controller_config config = config_of("weir", path);
   config.hosts = 2;
+  config.largest = 3;
   config.devices = true;
   weir_controller *controller = create_by(&config);
   world w = start("weir");
@@ -555,7 +556,7 @@ Test(loop, journal_lines_hold_all_inputs) {
     (void)snprintf(wanted, sizeof wanted, "{\"format\":2,\"decision\":%d,", lines++);
     cr_assert_eq(strncmp(line, wanted, strlen(wanted)), 0);
     cr_assert_eq(line[strlen(line) - 2], '}');
-    cr_assert_not_null(strstr(line, "\"hosts\":2,\"devices\":1,"));
+    cr_assert_not_null(strstr(line, "\"hosts\":2,\"largest\":3,\"devices\":1,"));
     cr_assert_not_null(strstr(line, ":hitopk")); /* which devices run, too */
     for (size_t i = 0; i < weir_field_count; i++) {
       (void)snprintf(wanted, sizeof wanted, "\"%s\":", weir_fields[i].name);

@@ -21,7 +21,7 @@ static const weir_link plain = {
 static double price(weir_kind kind, uint32_t row, int ranks, int hosts, const weir_link *link,
                     double bytes) {
   const weir_cost cost =
-      weir_cost_row(kind, row, (weir_group_shape){ranks, hosts, false}, link, bytes);
+      weir_cost_row(kind, row, (weir_group_shape){ranks, hosts, false, 0}, link, bytes);
   return weir_cost_predict(&cost, link);
 }
 
@@ -29,8 +29,24 @@ static double price(weir_kind kind, uint32_t row, int ranks, int hosts, const we
 static double levels_price(uint32_t between, int ranks, int hosts, double bytes) {
   const weir_hier_choice choice = {WEIR_REDUCE_SCATTER_RING, between, WEIR_ALLGATHER_RING, false};
   const weir_cost cost =
-      weir_cost_hier(&choice, (weir_group_shape){ranks, hosts, false}, &plain, bytes);
+      weir_cost_hier(&choice, (weir_group_shape){ranks, hosts, false, 0}, &plain, bytes);
   return weir_cost_predict(&cost, &plain);
+}
+
+/* Three ranks and one, 1 MB: two hops to the first of the three and two back, 4 MB inside; the two
+ * first ones sum around a ring, 2 hops of half.  By all ranks 4 messages inside and 4 between, of 4
+ * and 2 MB.  Of what is not known to be uneven half goes around a ring between two pairs. */
+Test(cost_rows, uneven_machines_sum_on_their_first_ranks) {
+  const weir_hier_choice choice = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_RING,
+                                   WEIR_ALLGATHER_RING, false};
+  const weir_cost cost = weir_cost_hier(&choice, (weir_group_shape){4, 2, false, 3}, &plain, 1e6);
+  cr_assert(near(cost.inner.alpha_terms, 4) && near(cost.inner.byte_terms, 4e6));
+  cr_assert(near(cost.outer.alpha_terms, 2) && near(cost.outer.byte_terms, 1e6));
+  cr_assert(near(cost.messages, 8) && near(cost.traffic, 6e6));
+  const weir_cost even = weir_cost_hier(&choice, (weir_group_shape){4, 2, false, 2}, &plain, 1e6),
+                  taken = weir_cost_hier(&choice, (weir_group_shape){4, 2, false, 0}, &plain, 1e6);
+  cr_assert(near(even.inner.alpha_terms, 2) && near(even.inner.byte_terms, 1e6));
+  cr_assert_eq(weir_cost_predict(&even, &plain), weir_cost_predict(&taken, &plain));
 }
 
 /* 4 ranks, 1 MB.
@@ -119,7 +135,7 @@ Test(cost_rows, torus_follows_the_machines) {
  * 0.192384 ring of 4000 bytes: 18 others', 6000 bytes: 18 instead of 0.048; broadcast of 4016: 3
  * messages in 2 rounds, 1 other's, 8032 bytes: 1 instead of 0.064256 */
 Test(cost_rows, processors_of_plans_by_hand) {
-  const weir_group_shape shape = {4, 4, false};
+  const weir_group_shape shape = {4, 4, false, 0};
   weir_link link = plain;
   weir_plan plan;
   cr_assert_eq(weir_plan_parse("topk:0.1:ag", &plan), WEIR_OK);
@@ -130,7 +146,8 @@ Test(cost_rows, processors_of_plans_by_hand) {
   cr_assert(near(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000),
                  18e-3 - 48e-6 + 1e-3 - 64.256e-6));
   cr_assert_eq(
-      weir_cost_plan_processors(&plan, (weir_group_shape){1, 1, false}, &link, 10000, 1000), 0.0);
+      weir_cost_plan_processors(&plan, (weir_group_shape){1, 1, false, 0}, &link, 10000, 1000),
+      0.0);
   plan.scheme = WEIR_SCHEME_COUNT;
   cr_assert_eq(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000), 0.0);
 }
@@ -140,7 +157,7 @@ Test(cost_rows, processors_of_plans_by_hand) {
  * of both ranks' messages. */
 Test(cost_rows, hitopk_by_hand) {
   const weir_cost c =
-      weir_cost_hitopk((weir_group_shape){4, 2, false}, &plain, 8000, 0.1, WEIR_WIRE_PAPER);
+      weir_cost_hitopk((weir_group_shape){4, 2, false, 0}, &plain, 8000, 0.1, WEIR_WIRE_PAPER);
   cr_assert(near(c.inner.alpha_terms, 2) && near(c.inner.byte_terms, 16000 + 2 * 3216.0));
   cr_assert(near(c.outer.alpha_terms, 1) && near(c.outer.byte_terms, 2 * 3216.0));
 }
@@ -155,7 +172,7 @@ Test(cost_rows, totals_match_the_schedules) {
     const weir_halving place = weir_halving_place(0, n);
     for (int d = place.core / 2; d > 0; d /= 2) halving += 2.0 * place.core * d / place.core;
     halving += 2.0 * (n - place.core);
-    const weir_group_shape shape = {n, n, false};
+    const weir_group_shape shape = {n, n, false, 0};
     const weir_cost b =
         weir_cost_row(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape, &plain, 100);
     cr_assert(near(b.traffic, 100 * bruck), "N %d", n);
@@ -216,7 +233,7 @@ Test(cost_rows, double_tree_through_buckets_by_hand) {
         .alpha = rows[i].alpha * u, .beta = 1, .duplex_beta = 1, .burst = u / 4};
     const weir_cost cost =
         weir_cost_row(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_DOUBLE_TREE,
-                      (weir_group_shape){rows[i].n, rows[i].n, false}, &link, 2 * u);
+                      (weir_group_shape){rows[i].n, rows[i].n, false, 0}, &link, 2 * u);
     const double seconds = weir_cost_predict(&cost, &link); /* which takes nothing off again */
     cr_assert(near(seconds, rows[i].due * u), "row %zu: %g u", i, seconds / u);
   }
@@ -233,7 +250,7 @@ Test(rows, the_double_tree_takes_no_negative_time) {
       cr_assert_geq(t.byte_terms, bytes, "%d, %g s: %g", n, alpha, t.byte_terms);
       const weir_link link = {.alpha = alpha, .beta = beta, .duplex_beta = beta};
       const weir_cost shared = weir_cost_row(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_DOUBLE_TREE,
-                                             (weir_group_shape){n, n / 8, false}, &link, bytes);
+                                             (weir_group_shape){n, n / 8, false, 0}, &link, bytes);
       const double alone = weir_cost_seconds(&t, alpha, beta);
       const double together = weir_cost_predict(&shared, &link);
       cr_assert(together > 6 * alone && together < 10 * alone, "%d: %g, %g", n, alone, together);
@@ -274,7 +291,7 @@ Test(rows, what_was_asked_before_changes_no_answer) {
 /* One latency of 8 ranks beats 3 and 7.  Where processors take 0.3 s for each message beyond a
  * latency's, 56 messages at once take longer than 24 in 3 rounds.  Nothing known: the first. */
 Test(rows, the_cheapest_is_chosen) {
-  const weir_group_shape shape = {8, 8, false};
+  const weir_group_shape shape = {8, 8, false, 0};
   const weir_link far = {.alpha = 1, .beta = 1e-9, .duplex_beta = 1e-9}, unknown = {0};
   weir_link busy = far;
   busy.message_s = 0.3;
@@ -298,7 +315,7 @@ Test(rows, have_names) {
  * headers to 3 others in 2 rounds.  One machine's links are those that are known: 14 of 10 ms, and
  * 2 * 7/8 MB at 8 ns. */
 Test(cost_rows, plans_know_links_inside_of_machines) {
-  const weir_group_shape two = {8, 2, false}, one = {8, 1, false};
+  const weir_group_shape two = {8, 2, false, 0}, one = {8, 1, false, 0};
   const weir_plan rings = planned("none:1:dense-hier-ring"), flat = planned("none:1:dense-ring"),
                   top = planned("topk:0.1:hitopk"),
                   library = planned("none:1:dense-hier-ring+native");
@@ -338,14 +355,14 @@ static void choose(const char *plan, weir_group_shape shape, const weir_link *li
  * all-gather has the fewest latencies where every block goes straight to everybody, but with
  * machines one rank at a time uses the link by a ring. */
 Test(selector, plans_that_leave_the_algorithm_open_by_hand) {
-  const weir_group_shape four = {4, 4, false}, eight = {8, 8, false}, two = {8, 2, false};
+  const weir_group_shape four = {4, 4, false, 0}, eight = {8, 8, false, 0}, two = {8, 2, false, 0};
   const weir_link unknown = {0};
   choose("none:1:dense", four, &plain, 25, "dense-direct");
   choose("none:1:dense", four, &plain, 500000, "dense-doubling");
   choose("none:1:dense", four, &plain, 25000000, "dense-halving");
   choose("none:1:dense-star", four, &plain, 25000000, "dense-star");
   choose("none:1:dense", four, &unknown, 25000000, "dense");
-  choose("none:1:dense", (weir_group_shape){1, 1, false}, &plain, 25, "dense");
+  choose("none:1:dense", (weir_group_shape){1, 1, false, 0}, &plain, 25, "dense");
   choose("star:0.1:art", eight, &plain, 10000000, "art-halving+chain");
   choose("star:0.1:art-ring", eight, &plain, 10000000, "art-ring");
   choose("star:0.001:art", four, &plain, 100000, "art-direct+direct");
@@ -366,7 +383,7 @@ Test(selector, plans_that_leave_the_algorithm_open_by_hand) {
  * other best than one hop.  A bitmap of 2.5e6 or 5e6 elements goes straight to 3 others in 1 + 0.94
  * or 1 + 1.88 ms, by the binomial tree in 2.6 or 3.3. */
 Test(selector, nccls_ring_and_tree_by_hand) {
-  const weir_group_shape told = {4, 4, true}, not_told = {4, 4, false};
+  const weir_group_shape told = {4, 4, true, 0}, not_told = {4, 4, false, 0};
   const weir_link link = {.alpha = 1e-3, .beta = 1e-9, .sum_s = 1e-9, .sums_s = 1e-9};
   choose("none:1:dense", told, &link, 25, "dense-direct");
   choose("none:1:dense", told, &link, 250000, "native-tree");
