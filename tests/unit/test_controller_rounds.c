@@ -10,6 +10,7 @@
 #include "../sampled.h"
 #include "controller/controller.h"
 #include "controller/decide.h"
+#include "controller/loop.h"
 #include "controller/rounds.h"
 #include "engine/memory.h"
 
@@ -822,4 +823,127 @@ Test(rounds, very_many_tensors_go_undivided) {
   weir_controller_free(controller);
   cr_assert_gt(w.plan.id, 0u);
   cr_assert_eq(w.plan.buckets, 0u);
+}
+
+/* --- what is on record of methods ------------------------------------------------------------- */
+
+/* Before a step in which a plan is in force that has so many trials behind it.  Losses fall from 4
+ * by a thousandth a step, clearly. */
+static void open_loop(weir_loop *loop, const char *plan, uint32_t rule, uint64_t steps) {
+  memset(loop, 0, sizeof *loop);
+  loop->policy = &weir_policy_weir;
+  loop->workers = RANKS;
+  loop->risk = WEIR_RISK_MEASURED;
+  loop->elements = ELEMENTS;
+  loop->seed = 5;
+  loop->next_id = 2;
+  weir_learn_start(&loop->learnt);
+  loop->learnt.step_s = 1.0;
+  cr_assert_eq(weir_plan_parse(plan, &loop->current), WEIR_OK);
+  loop->current.id = 1;
+  weir_rounds *r = &loop->rounds;
+  r->rule = rule;
+  r->steps = steps;
+  r->settled = true;
+  for (int i = 0; i < 1024; i++) {
+    const double loss = 4.0 - 1e-3 * i;
+    weir_course_add(&r->course, loss);
+    if (i >= 1024 - WEIR_LOSSES) r->loss[r->losses++] = loss;
+  }
+  r->begun = 8.0;
+  r->told = 1024;
+}
+
+static weir_observation at(const weir_loop *loop, uint64_t step, double loss) {
+  return (weir_observation){.step = step,
+                            .plan = loop->current,
+                            .loss = loss,
+                            .network = {.latency = 1e-3, .bandwidth = 1e6, .goodput = 1e6}};
+}
+
+/* The last step of a round in which an arm had the losses of what it is compared with. */
+static void end_round(weir_loop *loop, const char *plan, uint64_t step, double spare_rounds) {
+  weir_rounds *r = &loop->rounds;
+  weir_plan tried;
+  weir_decision_input in;
+  weir_candidate own;
+  bool busy;
+  cr_assert_eq(weir_plan_parse(plan, &tried), WEIR_OK);
+  const weir_observation seen = at(loop, step, 2.9);
+  const weir_round_form *form = weir_round_form_of(&tried, r->rule);
+  const size_t batches = weir_round_batches(form);
+  r->phase = WEIR_ROUND_BACK;
+  r->tried = tried;
+  r->method = weir_method_of(&tried);
+  r->follow_id = form->after > 0;
+  r->turned = form->after > 0 ? form->steps : 0;
+  r->ran = batches;
+  r->paired = batches - 1;
+  r->first = step - r->paired;
+  for (size_t i = 0; i < batches; i++) r->tried_loss[i] = r->kept_loss[i] = 2.9;
+  weir_loop_input(loop, &seen, WEIR_TRIGGER_TRIAL, &in);
+  weir_evaluate(&in, &tried, &own);
+  const double round_s = (double)form->steps * weir_step_seconds(&in, &own) + (double)form->after;
+  r->budget =
+      0.1; /* of which all but a twentieth may be spent, of a time beside which no step is */
+  r->elapsed_s = 1e9;
+  r->timed = UINT64_C(1) << 60;
+  r->spent_s = 0.95 * 0.1 * 1e9 - spare_rounds * round_s;
+  loop->learnt.step_s = 1.0;
+  cr_assert_eq(weir_rounds_step(loop, &seen, &busy), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(r->phase, WEIR_ROUND_NONE);
+  cr_assert_eq(r->record[r->method].standing, WEIR_METHOD_SHOWN);
+}
+
+/* Of 20000 steps the last 1000 are a safe plan's.  From step 15500 on 3500 are left, of which what
+ * was shown now and what one more round may show have half each; without another round it is known
+ * for a tenth of the steps so far. */
+Test(rounds, what_was_shown_lasts_until_the_next_round_shows_it_again) {
+  static weir_loop loop;
+  for (int more = 0; more < 2; more++) {
+    open_loop(&loop, "none:1:dense-ring", WEIR_RULE_ADAPTIVE, 20000);
+    end_round(&loop, "topk:0.01:ag:auto-bf16", 15500, more + 0.5);
+    const weir_method_record *of = &loop.rounds.record[loop.rounds.method];
+    cr_assert_eq(of->good_until, 15500u + (more ? 1750u : 1550u), "%d", (int)of->good_until);
+  }
+}
+
+/* It was compared with 2 bits, which are known to hold the loss until step 650 only. */
+Test(rounds, what_was_shown_beside_a_method_is_known_no_longer_than_that_one) {
+  static weir_loop loop;
+  for (int safe = 0; safe < 2; safe++) {
+    open_loop(&loop, safe ? "none:1:dense-ring" : "qsgd:0.0625:ag", WEIR_RULE_SGD, 2000);
+    weir_method_record *beside = &loop.rounds.record[0];
+    *beside =
+        (weir_method_record){.standing = WEIR_METHOD_SHOWN, .progress = 0.9, .good_until = 650};
+    end_round(&loop, "topk:0.01:ag:auto-bf16", 600, 2.5);
+    const weir_method_record *of = &loop.rounds.record[loop.rounds.method];
+    cr_assert_eq(of->good_until == 650, !safe, "%d", (int)of->good_until);
+    const double seen = loop.rounds.judgement.mean;
+    cr_assert_float_eq(of->progress, (safe ? 1.0 : 0.9) * seen, 1e-9, "%g", of->progress);
+  }
+}
+
+/* 2 bits are in force, and the loss rises from 3 to 4: SGD's promise does not hold.  What other
+ * methods have shown so far were shares of the loss, and are no shares of progress. */
+Test(rounds, what_was_seen_by_a_rule_that_does_not_hold_counts_no_longer) {
+  static weir_loop loop;
+  bool busy;
+  open_loop(&loop, "qsgd:0.0625:ag", WEIR_RULE_SGD, 0);
+  weir_rounds *r = &loop.rounds;
+  for (size_t i = 0; i < r->losses; i++) r->loss[i] = 4.0;
+  r->record[0] = (weir_method_record){
+      .standing = WEIR_METHOD_SHOWN, .progress = 1.0, .good_until = UINT64_MAX};
+  r->record[4].evidence = (weir_evidence){.count = 3, .sample = {0.97, 0.97, 0.97}};
+  r->following = true;
+  r->promised = (weir_slope){.level = 3.0, .per_step = 1e-3, .error = 1e-5, .scatter = 0.01};
+  r->promised_at = 500;
+  r->anchor = 600;
+  r->anchor_loss = 3.0;
+  const weir_observation seen = at(&loop, 1000, 4.0);
+  cr_assert_eq(weir_rounds_step(&loop, &seen, &busy), WEIR_OK, "%s", weir_last_error());
+  cr_assert(busy);
+  cr_assert_eq(r->rule, WEIR_RULE_ADAPTIVE);
+  cr_assert_eq(r->record[0].standing, WEIR_METHOD_REFUSED);
+  cr_assert_eq(r->record[4].evidence.count, 0u);
 }
