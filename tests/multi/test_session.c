@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
+#include "session/state.h"
 #include "session_ranks.h"
 
 #define RANKS 4
@@ -255,6 +256,49 @@ static void run_group(worker *workers, const char *group, const char *policy,
     if (workers[r].numel == 0) workers[r].numel = N;
   }
   session_threads(workers, sizeof *workers, RANKS, work);
+}
+
+typedef struct gatherer {
+  const char *group;
+  int rank;
+  weir_status status;
+  char message[256];
+} gatherer;
+
+/* Rank 1 has room for as much as rank 0 gathers, and gathers less. */
+static weir_status gather_less(weir_session *session, const unsigned char *mine) {
+  static const char name[] = "weir all-gather outside of steps";
+  unsigned char all[16];
+  size_t bytes[2] = {0, 7};
+  memcpy(all + 8, mine, 7);
+  weir_comm_step(session->comm, weir_hash(WEIR_HASH_INIT, name, sizeof name), session->gathers++);
+  return weir_allgather(session->comm, all, 8, bytes, NULL);
+}
+
+static void *gather(void *argument) {
+  gatherer *g = argument;
+  const unsigned char mine[8] = {1};
+  unsigned char all[16];
+  weir_options options = session_options(g->rank, 2, g->group, "fixed:none:1:dense-ring");
+  weir_session *session;
+  g->status = session_open(&session, &options, 4);
+  if (g->status == WEIR_OK)
+    g->status =
+        g->rank == 0 ? weir_allgather_bytes(session, mine, 8, all) : gather_less(session, mine);
+  snprintf(g->message, sizeof g->message, "%s", weir_last_error());
+  weir_session_free(session);
+  return NULL;
+}
+
+/* Who gathers more would read a byte that nobody has sent. */
+Test(session, what_gathers_other_lengths_is_refused) {
+  char name[64];
+  snprintf(name, sizeof name, "lengths %d", (int)getpid());
+  gatherer g[2] = {{.group = name, .rank = 0}, {.group = name, .rank = 1}};
+  session_threads(g, sizeof *g, 2, gather);
+  cr_assert_eq(g[1].status, WEIR_OK, "%s", g[1].message);
+  cr_assert_eq(g[0].status, WEIR_E_MISMATCH, "%s", g[0].message);
+  cr_assert_str_eq(g[0].message, "rank 0 gathers 8 bytes, rank 1 gathers 7");
 }
 
 Test(session, averages_over_ranks) {

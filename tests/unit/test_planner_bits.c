@@ -14,6 +14,23 @@ enum { LAYERS = 400, WIDTHS = 7, BUCKETS = 2 };
 static weir_bits_layer layers[LAYERS];
 static weir_bits_option options[LAYERS * WIDTHS * BUCKETS];
 
+/* The C standard's, from which equal elements may come in any order: here the one with the larger
+ * first bytes first, whichever order they went in. */
+void qsort(void *base, size_t count, size_t size, int (*compare)(const void *, const void *)) {
+  unsigned char *const all = base, held[64];
+  cr_assert_leq(size, sizeof held);
+  for (size_t i = 1; i < count; i++) {
+    size_t to = i;
+    memcpy(held, all + i * size, size);
+    for (; to > 0; to--) {
+      const int order = compare(all + (to - 1) * size, held);
+      if (order < 0 || (order == 0 && memcmp(all + (to - 1) * size, held, size) >= 0)) break;
+      memcpy(all + to * size, all + (to - 1) * size, size);
+    }
+    memcpy(all + to * size, held, size);
+  }
+}
+
 /* Sizes over four orders of magnitude; bytes and errors as of a grid of 2^bits values a bucket. */
 static weir_bits_stats random_stats(weir_rng *rng, size_t count, unsigned most_bits) {
   weir_bits_stats s = {count, 0, layers, options, 128};
@@ -121,6 +138,34 @@ static weir_status load(weir_bits_stats *s, const char *text, const char *patter
   const weir_status status = weir_bits_load(s, path, patterns, 128);
   unlink(path);
   return status;
+}
+
+/* Which of several equal layers get few bits is by their order: all machines choose alike.  By norm
+ * / size two are the same.  By size and norm, scaled, `low` (0, 0) and `high` (1, 1) are as
+ * sensitive as each other, and the last one of the order begins a cluster of its own: the third is
+ * as far from either. */
+Test(planner_bits, equal_layers_go_by_their_order) {
+  static const char two[] = HEADER
+      "a,1000,2,2,128,250,3\na,1000,2,4,128,500,1\n"
+      "b,1000,2,2,128,250,3\nb,1000,2,4,128,500,1\n";
+  static const char three[] = HEADER
+      "low,1000,2,2,128,250,3\nlow,1000,2,4,128,500,1\n"
+      "high,2000,4,2,128,250,3\nhigh,2000,4,4,128,500,1\n"
+      "wide,2000,2,2,128,250,3\nwide,2000,2,4,128,500,1\n";
+  static const unsigned few[] = {2, 4, 2};
+  weir_bits_stats s;
+  weir_bits bits;
+  char path[64];
+  for (size_t i = 0; i < 2; i++) {
+    cr_assert_eq(load(&s, i == 0 ? two : three, "", path), WEIR_OK, "%s", weir_last_error());
+    cr_assert_eq((i == 0 ? weir_bits_linear(&s, sqrt(9 + 1) + 1e-9, &bits)
+                         : weir_bits_kmeans(&s, sqrt(9 + 1 + 9) + 1e-9, &bits)),
+                 WEIR_OK, "%s", weir_last_error());
+    for (size_t l = 0; l < s.layer_count; l++)
+      cr_assert_eq(s.options[bits.choice[l]].bits, few[l], "layer %zu of %zu", l, s.layer_count);
+    weir_bits_drop(&bits);
+    weir_bits_free(&s);
+  }
 }
 
 /* Four layers by hand.  Large and of little norm: few bits; small and of much norm: many. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "lab/channel.h"
+#include "lab/stage.h"
 #include "lab/supervisor.h"
 
 /* Turns take a tick of a tenth of a second, until Ctrl-Z holds the runner up for 200 s. */
@@ -71,4 +72,23 @@ Test(supervisor, a_worker_that_is_stopped_briefly_goes_on) {
 Test(supervisor, one_that_stays_stopped_is_ended_and_named) {
   cr_assert_eq(watch_stopped(false), WEIR_E_PEER);
   cr_assert(strstr(weir_last_error(), "worker 0 froze"), "%s", weir_last_error());
+}
+
+/* What a signal to the runner finds done already: its child has it blocked, and ends well. */
+static weir_status done_already(void *user) {
+  (void)user;
+  return kill(getppid(), SIGTERM) == 0 ? WEIR_OK : WEIR_E_INTERNAL;
+}
+
+static weir_status at_once(void *user) {
+  (void)user;
+  return WEIR_OK;
+}
+
+/* Else a runner that is asked to end between two of its children goes on with the next one. */
+Test(supervisor, a_runner_that_is_asked_to_end_does_though_its_child_was_done) {
+  cr_assert_eq(weir_stage_run(at_once, NULL), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_stage_run(done_already, NULL), WEIR_E_STATE);
+  cr_assert_str_eq(weir_last_error(), "interrupted");
+  cr_assert_eq(weir_stage_run(at_once, NULL), WEIR_OK, "%s", weir_last_error());
 }
