@@ -284,6 +284,19 @@ static weir_status restore(weir_controller *c, const weir_controller_config *con
   return status;
 }
 
+/* A group that has lost ranks may have lost what a later stage needs, such as a second machine.  It
+ * goes on without that stage, and may have it again once others have joined. */
+static void leave_out(weir_stages *stages, const weir_controller_config *config) {
+  char plan[WEIR_PLAN_TEXT_MAX];
+  for (size_t i = 1; i < stages->count && config->runs != NULL; i++) {
+    stages->stage[i].left_out = config->runs(config->runs_user, &stages->stage[i].plan) != WEIR_OK;
+    if (!stages->stage[i].left_out) continue;
+    weir_plan_format(&stages->stage[i].plan, plan);
+    weir_log(WEIR_LOG_WARN, "the schedule goes on without its stage %zu, %s: %s", i + 1, plan,
+             weir_last_error());
+  }
+}
+
 weir_status weir_controller_create(weir_controller **out, const weir_controller_config *config) {
   *out = NULL;
   const weir_policy *policy = NULL;
@@ -339,6 +352,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   if (status == WEIR_OK && c->loop.has_directive) weir_mailbox_answer(&c->mailbox, &c->loop);
   if (status == WEIR_OK && policy->takes_stages)
     status = weir_stages_parse(config->policy + strlen(policy->name) + 1, &c->loop.stages);
+  if (status == WEIR_OK) leave_out(&c->loop.stages, config);
   text.full = config->full;
   if (status == WEIR_OK && policy->takes_table)
     status = weir_turns_build(&c->loop.turns, &text, &c->loop.layout, config->names);

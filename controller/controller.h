@@ -25,6 +25,9 @@ enum { WEIR_JOURNAL_PARTS = 4 };
 typedef weir_status weir_price_fn(void *user, const weir_plan *plans, size_t count,
                                   double *seconds);
 
+/* Can the group run the plan?  weir_last_error() says why not. */
+typedef weir_status weir_runs_fn(void *user, const weir_plan *plan);
+
 typedef struct weir_controller_config {
   const char *policy;      /* as weir_options.policy; checked by weir_policy_check */
   const char *risk;        /* as weir_options.risk; NULL: measured */
@@ -60,6 +63,9 @@ typedef struct weir_controller_config {
                                begin with what is usual */
   weir_price_fn *price; /* who times them, where it succeeds; NULL: this host's processors do */
   void *price_user;
+  weir_runs_fn *runs; /* asked of a schedule's later stages, which are left out then; NULL: all
+                           can be run */
+  void *runs_user;
 } weir_controller_config;
 
 /* WEIR_OK or WEIR_E_INVALID / WEIR_E_PARSE with what is allowed. */

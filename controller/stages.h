@@ -16,6 +16,7 @@ typedef struct weir_stages {
   struct {
     uint64_t from; /* 0 of the first; ascending */
     weir_plan plan;
+    bool left_out; /* this group cannot run it: the one before it stays; never the first */
   } stage[WEIR_STAGES_MAX];
 } weir_stages;
 

@@ -387,6 +387,11 @@ static weir_status price(void *user, const weir_plan *plans, size_t count, doubl
   return weir_engine_price(session->engine, 0, plans, count, seconds);
 }
 
+static weir_status runs(void *user, const weir_plan *plan) {
+  const weir_session *session = user;
+  return weir_engine_runs(session->engine, plan);
+}
+
 weir_status weir_session_start_controller(weir_session *session, bool again, uint64_t step,
                                           bool alike) {
   const weir_layout layout = {session->tensors, session->offset};
@@ -426,7 +431,9 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .threaded = session->options.virtual_network == NULL && session->options.warmup_steps == 0,
       .measure = session->options.virtual_network == NULL,
       .price = session->devices && !session->hosts ? price : NULL,
-      .price_user = session};
+      .price_user = session,
+      .runs = runs,
+      .runs_user = session};
   return weir_controller_create(&session->controller, &config);
 }
 

@@ -324,6 +324,7 @@ typedef struct job {
   char where[64];
   int victim, signal;
   bool probes;
+  bool machine; /* the victim is on one of its own */
 } job;
 
 #define WORKERS 4
@@ -332,6 +333,7 @@ static int work(const job *j, int rank) {
   weir_options options;
   weir_session *session = NULL;
   static float w[N], g[N];
+  if (j->machine) (void)setenv("WEIR_HOST", rank == j->victim ? "its own" : "the others'", 1);
   weir_options_init(&options);
   options.rank = rank;
   options.world_size = WORKERS;
@@ -411,6 +413,15 @@ Test(session_shrink, processes_over_tcp) {
               .victim = v,
               .signal = v % 2 ? SIGSTOP : SIGKILL,
               .probes = v == 0});
+}
+/* Several machines are needed by a stage of the schedule that was to begin: the one before it,
+ * whose sums are exact, stays, and the next one begins. */
+Test(session_shrink, a_schedule_goes_on_without_what_cannot_be_run_any_more) {
+  run((job){.transport = "tcp",
+            .policy = "schedule:none:1:dense-ring;step=7:topk:0.1:hitopk;step=10:none:1:dense-tree",
+            .victim = 3,
+            .signal = SIGKILL,
+            .machine = true});
 }
 Test(session_shrink, processes_over_shm) {
   for (int v = 0; v < WORKERS; v++)
