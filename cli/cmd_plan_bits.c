@@ -127,14 +127,22 @@ static weir_status read_collective(const char *collective, weir_plan *plan) {
   return weir_plan_parse(text, plan);
 }
 
+enum { NO_WORKERS = G_MININT, USUAL_WORKERS = 4 };
+
 /* TRUE, or a message has been printed. */
 static gboolean read_place(const bits_arguments *a, plan_widths_place *place) {
-  *place = (plan_widths_place){.profile = a->profile, .workers = a->workers};
+  *place = (plan_widths_place){.profile = a->profile,
+                               .workers = a->workers == NO_WORKERS ? USUAL_WORKERS : a->workers};
   if (!a->profile != !a->link)
     return plan_refuse(command, "--profile and --link", "both, or neither"), FALSE;
-  if (!a->profile) return TRUE;
-  if (a->workers < 2)
-    return plan_refuse(command, "--workers", "a number from 2, with --profile"), FALSE;
+  if (!a->profile) {
+    const char *const alone = a->burst                   ? "--burst"
+                              : a->compress              ? "--compress-ms"
+                              : a->workers != NO_WORKERS ? "--workers"
+                                                         : NULL;
+    return !alone || (plan_refuse(command, alone, "--profile and --link beside it"), FALSE);
+  }
+  if (place->workers < 2) return plan_refuse(command, "--workers", "a number from 2"), FALSE;
   if (!plan_link(a->link, &place->alpha_s, &place->beta_s))
     return plan_refuse(command, "--link", plan_links), FALSE;
   if (a->burst && !plan_numbers(a->burst, 1, &place->burst))
@@ -196,7 +204,7 @@ static int run(const char *path, const bits_arguments *a) {
 }
 
 int plan_bits(int argc, char **argv) {
-  bits_arguments a = {.workers = 4};
+  bits_arguments a = {.workers = NO_WORKERS};
   const GOptionEntry entries[] = {
       {"alpha", 0, 0, G_OPTION_ARG_STRING, &a.alpha, "error allowed, in errors of 4 bits (2)",
        "ALPHA"},

@@ -237,6 +237,10 @@ without=$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --link 10000,0.001
 with=$(value "$("$weir" plan bits "$stats" "${in_time[@]}" --link 10000,0.001 --burst 100 --json)" iteration_ms)
 awk "BEGIN { less = $without - $with; exit !(less > 340 * 0.008 && less < 400 * 0.00837) }" || fail "a burst: $without, $with"
 rm "$table"
+for alone in "--burst 100" "--workers 8" "--compress-ms 1,0"; do # say nothing of no iteration
+  # shellcheck disable=SC2086
+  refuse "${alone% *}: expected --profile and --link beside it" bits "$stats" $alone
+done
 refuse "--burst: expected a number of bytes" bits "$stats" "${in_time[@]}" --burst -1
 refuse "both, or neither" bits "$stats" --profile "$work/bits.csv"
 refuse "--workers: expected a number from 2" bits "$stats" "${in_time[@]}" --workers 1
