@@ -64,12 +64,22 @@ static size_t hull(const scale *s, const double *f, size_t n, size_t m, double o
   return dimension;
 }
 
+/* From the hull to the ideal point, which scaled is 0; where that lies in it, towards less of all
+ * objectives. */
+static void towards_ideal(const double origin[M], double (*basis)[M], size_t dimension, size_t m,
+                          double to[M]) {
+  for (size_t o = 0; o < m; o++) to[o] = -origin[o];
+  if (orthogonal(to, basis, dimension, m) > tolerance) return;
+  for (size_t o = 0; o < m; o++) to[o] = -1.0;
+}
+
 size_t weir_moo_knee(const double *f, size_t n, size_t objectives) {
   const size_t m = objectives;
   if (n <= 1 || m == 0 || m > M) return 0;
-  double origin[M], basis[M][M];
+  double origin[M], basis[M][M], ideal[M];
   const scale s = scale_of(f, n, m);
   const size_t dimension = hull(&s, f, n, m, origin, basis);
+  towards_ideal(origin, basis, dimension, m, ideal);
   size_t knee = 0;
   double best = -INFINITY, best_sum = INFINITY;
   for (size_t i = 0; i < n; i++) {
@@ -80,8 +90,8 @@ size_t weir_moo_knee(const double *f, size_t n, size_t objectives) {
       v[o] -= origin[o];
     }
     double distance = orthogonal(v, basis, dimension, m);
-    for (size_t o = 0; o < m; o++) side += v[o];
-    if (side > 0.0) distance = -distance; /* on the far side from the ideal point */
+    for (size_t o = 0; o < m; o++) side += v[o] * ideal[o];
+    if (side < 0.0) distance = -distance; /* on the far side from the ideal point */
     if (distance > best + tolerance ||
         (distance > best - tolerance && sum < best_sum - tolerance)) {
       best = distance;

@@ -229,4 +229,10 @@ Test(moo_knee, line_through_two_extremes_of_three_objectives) {
   cr_assert_eq(weir_moo_knee(f, 4, 3), 2);
   const double plane[] = {1, 0, 0, 0, 1, 0, 0, 0, 1, 0.3, 0.3, 0.3, 0.1, 0.2, 0.1};
   cr_assert_eq(weir_moo_knee(plane, 5, 3), 4);
+  /* The plane is x + y - 1.6 z = -0.44: the ideal point, 0, is where that is more, which straight
+   * off the plane is towards a larger sum.  (.1,.9,.95) is beyond it by 0.08, (.6,.1,.2) on this
+   * side by 0.82 and (.95,.05,0) by 1.44. */
+  const double tilted[] = {1,  0,  0.9, 0,   1,   0.9,  0.58, 0.58, 1,
+                           .6, .1, .2,  0.1, 0.9, 0.95, 0.95, 0.05, 0};
+  cr_assert_eq(weir_moo_knee(tilted, 6, 3), 5);
 }
