@@ -90,6 +90,34 @@ def test_bytes_of_batches():
     assert _bytes_of({"batch": held}) == 4000 + 4000 + 40
 
 
+def test_a_checkpoint_without_room_on_its_device_goes_to_host_memory(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from weir.torch import _trials
+
+    class Full(_trials._Copy):
+        def __init__(self, tensor, in_host_memory):
+            if not in_host_memory and tensor.dim() > 1:  # once something has been kept there
+                raise torch.cuda.OutOfMemoryError("full")
+            super().__init__(tensor, in_host_memory)
+
+    monkeypatch.setattr(_trials, "_Copy", Full)
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    checkpoint = _trials.Checkpoint(model, optimizer, [])
+
+    def step():
+        model(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+
+    step()
+    before = [value.clone() for value in model.state_dict().values()]
+    checkpoint.take(1e9)
+    step()
+    checkpoint.restore()
+    assert all(map(torch.equal, before, model.state_dict().values()))
+    assert len(checkpoint._tensors) == len(before)  # none of them twice
+
+
 WITHOUT_NUMPY = """
 import os, sys
 sys.modules["numpy"] = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 import random
 import sys
 from collections import deque
@@ -22,6 +23,9 @@ from ._meet import gathered
 if TYPE_CHECKING:
     from ._ddp import Attached
 
+logger = logging.getLogger("weir")
+
+_NONE = -1.0  # not even for what takes no memory
 _PAIRS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 
 
@@ -122,7 +126,15 @@ class Checkpoint:
         self._told: list[Any] = []
 
     def take(self, spare: float) -> None:
-        """`spare`: bytes that there are for it; one that takes more goes to host memory."""
+        """`spare`: bytes that there are for it; one that takes more goes to host memory.  So does one
+        that finds no room all the same, which may be in pieces, or another's by now."""
+        try:
+            self._take(spare)
+        except torch.cuda.OutOfMemoryError as error:
+            logger.info("a trial's checkpoint is kept in host memory: %s", error)
+            self._take(_NONE)
+
+    def _take(self, spare: float) -> None:
         self.drop()
         self._buffers = [
             (owner._buffers, name, buffer)
