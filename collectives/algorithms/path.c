@@ -211,6 +211,21 @@ static weir_status refuse(const walk *w, weir_site place, int peer) {
   return weir_fail(WEIR_E_PROTOCOL, "machine %d sent a %s", peer, why);
 }
 
+/* Would decoding take it, and is it one of this plan's? */
+static weir_status check_message(const walk *w, const unsigned char *message, size_t bytes,
+                                 size_t count) {
+  const weir_path_run *run = w->run;
+  const size_t offset[2] = {0, count};
+  const weir_layout layout = {1, offset};
+  double peak;
+  const bool encodes = w->codec->encode != NULL;
+  const weir_status status = encodes ? w->codec->check(message, bytes, &layout, &peak)
+                                     : weir_wire_check(run->context, message, bytes, count, &peak);
+  if (status != WEIR_OK) return status;
+  return encodes ? weir_plan_made(run->plan, message)
+                 : weir_wire_made(w->codec->kept(&layout, run->plan->cr), message);
+}
+
 /* Is what has come from a rank the messages that are due, `due` of each cell of the range and none
  * of anything else?  Second steps put together what is of one cell, all others what is of one rank.
  * Whoever passes messages on is answerable for them: afterwards they can be sorted by their places,
@@ -221,20 +236,15 @@ static weir_status check(const walk *w, weir_site place, int peer, const unsigne
   const unsigned char *message;
   size_t at = 0;
   weir_status status = WEIR_OK;
-  double peak;
   front f;
   for (size_t i = 0; i < cells * due && status == WEIR_OK; i++) {
     const weir_chunk c = part_of(range, (int)cells, (int)(second ? i / due : i % cells));
-    const size_t offset[2] = {0, c.count};
-    const weir_layout layout = {1, offset};
     if (c.count == 0) continue;
     if (!next(messages, bytes, &at, &f, &message) || f.begin != c.begin || f.count != c.count ||
         f.bytes > most - sizeof f)
       status = weir_fail(WEIR_E_PROTOCOL, "malformed message, of other elements than are due");
     else
-      status = w->codec->encode != NULL
-                   ? w->codec->check(message, (size_t)f.bytes, &layout, &peak)
-                   : weir_wire_check(w->run->context, message, (size_t)f.bytes, c.count, &peak);
+      status = check_message(w, message, (size_t)f.bytes, c.count);
   }
   if (status == WEIR_OK && at != bytes)
     status =

@@ -321,12 +321,15 @@ Test(malformed, the_rank_is_named) {
  * elements, are of another plan, of which devices take none, and so hosts go on with none. */
 Test(malformed, what_another_plan_has_made_is_refused) {
   static const char *const plans[] = {"qsgd:0.125:ag", "qsgd:0.125:sra",
-                                      "qsgd:0.125:compressed-ring", "qsgd:0.125:compressed-tree"};
+                                      "qsgd:0.125:compressed-ring", "qsgd:0.125:compressed-tree",
+                                      "qsgd:0.125:path=c.a2a.d.c.ag.d"};
   for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
     spoil s = {.plan = plans[p], .machines = "abc", .at = 14, .mask = 2};
     expect_refused(&s, "rank 1 sent a malformed message, made by another plan");
   }
   spoil more = {.plan = "topk:0.1:ag", .machines = "abc", .kind = SPOIL_MORE};
+  expect_refused(&more, "rank 1 sent a malformed message, made by another plan");
+  more = (spoil){.plan = "topk:0.1:path=c.ag.d", .machines = "abc", .kind = SPOIL_MORE};
   expect_refused(&more, "rank 1 sent a malformed message, made by another plan");
   more = (spoil){.plan = "topk:0.1:hitopk", .machines = "aabb", .kind = SPOIL_MORE};
   expect_refused(&more, "machine 0 sent a malformed message");
