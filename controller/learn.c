@@ -351,9 +351,24 @@ static void learn_nonzero(weir_learnt *l, const weir_observation *seen) {
   l->runs = fmax(seen->runs, (1.0 - forgotten) * l->runs);
 }
 
+/* What was seen of an arm tells less and less of its messages as the training goes on, and while
+ * they go plain nothing tells more.  So what was worse than usual is taken for as usual again in
+ * the end, for decisions to come back to it; what was better needs no help. */
+static void forget_shares(weir_learnt *l) {
+  static const double unseen[WEIR_ARMS], each_step = 1.0 / 1024;
+  for (size_t a = 0; a < WEIR_ARMS; a++) {
+    if (l->shortened[a] == 0.0) continue;
+    weir_plan plan = weir_arm_at(a)->plan;
+    plan.wire = WEIR_WIRE_HUFFMAN;
+    const double usual = weir_plan_shortened(unseen, &plan);
+    if (l->shortened[a] > usual) l->shortened[a] -= each_step * (l->shortened[a] - usual);
+  }
+}
+
 /* A table of buckets goes by its largest bucket's arm. */
 static void learn_shortened(weir_learnt *l, const weir_observation *seen) {
   const size_t arm = weir_arm_of(&seen->plan);
+  forget_shares(l);
   if (!(seen->shortened > 0.0) || arm == WEIR_ARMS) return;
   blend(&l->shortened[arm], clamp(seen->shortened, 0.01, 1.0), l->shortened[arm] == 0.0);
 }

@@ -40,6 +40,25 @@ Test(overhead, goes_with_latencies_as_far_as_they_are_what_takes_time) {
   cr_assert_eq(weir_decide(&bad, &decision), WEIR_E_INVALID);
 }
 
+/* An arm whose codes were hardly shorter is taken to be as others after some thousand steps of
+ * another plan; one whose codes were much shorter stays that. */
+Test(overhead, codes_that_were_long_are_not_so_for_good) {
+  static weir_loop loop;
+  weir_plan far = plan_of("companded:0.15625:sra:huffman"), near = plan_of("companded:0.125:sra");
+  const size_t arm = weir_arm_of(&far), other = weir_arm_of(&near);
+  weir_learn_start(&loop.learnt);
+  loop.learnt.shortened[other] = 0.6;
+  weir_observation seen = {.plan = far, .shortened = 0.95};
+  for (int i = 0; i < 3000; i++) weir_learn(&loop, &seen);
+  cr_assert_float_eq(loop.learnt.shortened[arm], 0.95, 2e-3, "%g", loop.learnt.shortened[arm]);
+  seen = (weir_observation){.plan = near};
+  for (int i = 0; i < 100; i++) weir_learn(&loop, &seen);
+  cr_assert_gt(loop.learnt.shortened[arm], 0.93);
+  for (int i = 0; i < 3000; i++) weir_learn(&loop, &seen);
+  cr_assert_float_eq(loop.learnt.shortened[arm], 0.8, 0.01, "%g", loop.learnt.shortened[arm]);
+  cr_assert_eq(loop.learnt.shortened[other], 0.6);
+}
+
 /* Steps of a plan whose exchange had so many latencies and took each_s beyond them for every two.
  */
 static void run_steps(weir_loop *loop, const weir_plan *plan, double latencies, double each_s,
