@@ -54,6 +54,7 @@ static size_t sends(const weir_decision_input *in, const weir_plan *plan) {
 bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
   weir_memory_form form = weir_memory_form_of(weir_input_shape(in), 0);
   form.rooms_inside = in->rooms == WEIR_ROOMS_INSIDE;
+  form.threads = in->threads != 0;
   const size_t kept = weir_plan_kept(in->low_rank, plan, in->elements);
   const double room = in->rooms != 0 ? weir_plan_room(plan, &form, in->elements, kept) : 0.0;
   return in->memory_limit <= 0.0 ||

@@ -332,6 +332,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.next_id = 1;
   c->loop.risk = risk;
   c->loop.memory_limit = config->memory_limit;
+  c->loop.codec_threads = config->codec_threads;
   c->loop.rounds.budget = config->trial_budget;
   c->loop.rounds.checkpoint_bytes = config->checkpoint_bytes;
   c->loop.rounds.steps = config->steps;

@@ -33,6 +33,7 @@ typedef struct weir_controller_config {
   const char *risk;        /* as weir_options.risk; NULL: measured */
   const char *update_rule; /* as weir_options.update_rule; NULL: adaptive */
   double memory_limit;     /* bytes a plan may take (engine/memory.h); 0: any */
+  bool codec_threads;      /* codecs have threads of their own, which take room */
   double checkpoint_bytes; /* that policy weir's first trial takes of them, for good */
   int world_size;
   int hosts;                /* machines the ranks are on (weir_comm_hosts); 0: unknown */

@@ -137,6 +137,7 @@ typedef struct weir_decision_input {
   uint32_t open; /* not 0: the policy's plan names no algorithm: the cheapest goes */
   /* Bytes that a plan and its room on a device may take (engine/memory.h); 0: any. */
   double memory_limit;
+  uint32_t threads;                  /* not 0: codecs have threads of their own */
   uint64_t rooms;                    /* WEIR_ROOMS_* */
   double room_bytes;                 /* that rooms take as yet */
   double latency, latency_error;     /* s one way; relative */

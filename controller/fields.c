@@ -21,6 +21,7 @@ const weir_field weir_fields[] = {
     {"withheld", WEIR_FIELD_U32, AT(withheld), 0, true},
     {"open", WEIR_FIELD_U32, AT(open), 0, false},
     {"memory_limit", WEIR_FIELD_DOUBLE, AT(memory_limit), 0, true},
+    {"threads", WEIR_FIELD_U32, AT(threads), 0, true},
     {"rooms", WEIR_FIELD_U64, AT(rooms), 0, true},
     {"room_bytes", WEIR_FIELD_DOUBLE, AT(room_bytes), 0, true},
     {"latency_s", WEIR_FIELD_DOUBLE, AT(latency), 0, false},

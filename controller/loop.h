@@ -135,6 +135,7 @@ struct weir_loop {
   bool told;     /* NCCL is told to sum by ring or tree */
   uint32_t risk; /* weir_risk */
   double memory_limit;
+  bool codec_threads;
   bool curve; /* the gain curve is wanted */
   size_t elements;
   double low_rank[WEIR_LOW_RANKS]; /* weir_decision_input's */

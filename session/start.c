@@ -171,6 +171,7 @@ static weir_status check_heaviest(const weir_session *session, double spare) {
   char text[WEIR_PLAN_TEXT_MAX];
   weir_plan plan;
   form.without_feedback = !session->options.error_feedback;
+  form.threads = session->options.codec_threads > 1;
   for (size_t i = 0; weir_policy_heaviest(session->options.policy, i, &plan); i++) {
     const double bytes = weir_plan_memory(&plan, &form, n, kept_by(session, &plan)) + room;
     weir_plan_format(&plan, text);
@@ -405,6 +406,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .risk = session->options.risk,
       .update_rule = session->options.update_rule,
       .memory_limit = spare_memory(session),
+      .codec_threads = session->options.codec_threads > 1,
       .checkpoint_bytes = checkpoint_bytes(session),
       .trial_budget = session->options.trial_budget,
       .steps = session->options.steps,

@@ -8,6 +8,7 @@
 
 #include "../planned.h"
 #include "controller/decide.h"
+#include "engine/memory.h"
 #include "group.h"
 #include "session_ranks.h"
 
@@ -106,6 +107,7 @@ Test(memory_limit, the_smallest_of_a_group_counts) {
 typedef struct lopsided {
   const char *plan;
   double limit;
+  unsigned threads; /* of codecs */
   weir_status status[4];
   bool fits; /* by what a decision knows of the group */
 } lopsided;
@@ -117,6 +119,7 @@ static void lopsided_rank(member *m) {
   const weir_engine_config config = {.comm = m->comm,
                                      .layout = {1, offset},
                                      .first_plan = planned(l->plan),
+                                     .codec_threads = l->threads,
                                      .memory_limit = l->limit};
   weir_engine *engine = NULL;
   if (weir_comm_find_hosts(m->comm, m->rank < 3 ? 1 : 2) != WEIR_OK)
@@ -126,19 +129,24 @@ static void lopsided_rank(member *m) {
                                   .hosts = (uint64_t)shape.hosts,
                                   .largest = (uint64_t)shape.largest,
                                   .elements = N,
+                                  .threads = l->threads > 1,
                                   .memory_limit = l->limit};
   if (m->rank == 0) l->fits = weir_plan_fits(&in, &config.first_plan);
   l->status[m->rank] = weir_engine_create(&engine, &config);
   weir_engine_free(engine);
 }
 
-static void expect_lopsided(const char *plan, double limit, weir_status status) {
-  lopsided l = {.plan = plan, .limit = limit};
+static void expect_threaded(const char *plan, unsigned threads, double limit, weir_status status) {
+  lopsided l = {.plan = plan, .threads = threads, .limit = limit};
   group_well(4, lopsided_rank, &l, plan);
   for (int r = 0; r < 4; r++)
     cr_assert_eq(l.status[r], status, "%s in %.0f bytes, rank %d: %s", plan, limit, r,
                  weir_status_name(l.status[r]));
   cr_assert_eq(l.fits, status == WEIR_OK, "a decision: %s in %.0f bytes", plan, limit);
+}
+
+static void expect_lopsided(const char *plan, double limit, weir_status status) {
+  expect_threaded(plan, 1, limit, status);
 }
 
 /* The sum, and on one rank of each machine all of what comes from inside of it; and of what comes
@@ -162,4 +170,15 @@ Test(memory_limit, knows_what_is_gathered_where_machines_differ) {
   const double bytes = 3 * GRADIENT + 8 * 10000 + 4 * (80016 + 32) + N / 8.0;
   expect_lopsided("topk:0.1:hitopk", bytes, WEIR_OK);
   expect_lopsided("topk:0.1:hitopk", bytes - 1, WEIR_E_UNSUPPORTED);
+}
+
+/* Each thread lists candidates of its own, and then they are put together: of a quarter of a
+ * gradient the list has no room in the sum's place any more. */
+Test(memory_limit, knows_that_lists_of_several_threads_take_more) {
+  const weir_memory_form form = {.ranks = 4, .hosts = 4};
+  const weir_plan plan = planned("topk:0.25:ag");
+  const double bytes = weir_plan_memory(&plan, &form, N, 25000);
+  expect_threaded("topk:0.25:ag", 1, bytes, WEIR_OK);
+  expect_threaded("topk:0.25:ag", 2, bytes, WEIR_E_UNSUPPORTED);
+  expect_threaded("topk:0.25:ag", 2, bytes + 2 * GRADIENT, WEIR_OK);
 }
