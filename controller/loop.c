@@ -276,8 +276,9 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
   loop->since_decision = 0;
   loop->decisions++;
   say_decision(loop, &input, decision);
-  if (loop->journal) status = weir_journal_write(loop->journal, loop, &input, decision);
-  return status;
+  /* What it has lost it says itself: what is decided, and what is made of that, goes on. */
+  if (loop->journal) (void)weir_journal_write(loop->journal, loop, &input, decision);
+  return WEIR_OK;
 }
 
 /* A directive can be lost with the step that carried it (a gradient that was not finite). */

@@ -705,6 +705,21 @@ Test(rounds, under_sgd_a_method_that_stops_learning_is_left) {
   }
 }
 
+/* A method that stops learning is watched on a full disk as well. */
+Test(rounds, a_journal_that_cannot_be_written_changes_no_decision) {
+  world w = good;
+  w.update_rule = "sgd";
+  w.late = 300;
+  const world written = train("measured", w, 1000);
+  w.journal = "/dev/full";
+  const world lost = train("measured", w, 1000);
+  cr_assert_gt(written.unsafe_steps, 100u);
+  cr_assert_eq(lost.unsafe_steps, written.unsafe_steps, "%d steps, %d", (int)lost.unsafe_steps,
+               (int)written.unsafe_steps);
+  cr_assert_eq(lost.progress, written.progress);
+  cr_assert_eq(lost.seconds, written.seconds);
+}
+
 /* Shown, left on a network that is no matter, and taken up again: there it stops learning. */
 Test(rounds, a_method_that_comes_back_is_watched) {
   world w = good;
