@@ -44,6 +44,7 @@ weir_status weir_loop_begin_stage(weir_loop *loop, const weir_observation *seen,
                                   const weir_plan *plan) {
   weir_decision decision;
   weir_status status = WEIR_OK;
+  loop->has_directive = false; /* a lost one that is repeated: it is of the stage before */
   loop->current = *plan;
   if (weir_network_known(&seen->network, loop->workers))
     status = weir_loop_decide(loop, seen, WEIR_TRIGGER_STAGE, &decision);

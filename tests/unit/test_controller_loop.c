@@ -568,6 +568,24 @@ Test(loop, journal_lines_hold_all_inputs) {
   unlink(path);
 }
 
+/* The first directive is lost, and would be repeated in the step in which the last stage is
+ * directed, on a network of which nothing is known yet. */
+Test(loop, a_stage_begins_where_the_one_before_was_lost) {
+  static const char policy[] =
+      "schedule:topk:0.1:ag-bruck;step=6:qsgd:0.25:ag-bruck;step=10:none:1:dense-ring";
+  weir_controller *controller = create(policy, NULL, false);
+  world w = start(policy);
+  w.latency = w.bandwidth = 0;
+  for (bool lost = false; w.step < 14;) {
+    const weir_plan before = w.plan;
+    if (step(controller, &w).action != WEIR_ACTION_SWITCH || lost) continue;
+    w.plan = before;
+    lost = true;
+  }
+  weir_controller_free(controller);
+  cr_assert_eq(w.plan.codec, (uint32_t)WEIR_CODEC_NONE);
+}
+
 static void hear(void *user, const weir_log_line *line) {
   if (strstr(line->text, "overlap has no effect: ")) ++*(int *)user;
 }
