@@ -552,6 +552,28 @@ Test(decide, rooms_inside_of_machines_count_as_memory) {
   cr_assert(weir_plan_fits(&in, &sum));
 }
 
+/* A step after a switch only what has been found out is a reason for another one. */
+Test(decide, a_switch_waits_but_for_news) {
+  static const weir_trigger now[] = {WEIR_TRIGGER_START, WEIR_TRIGGER_LATENCY,
+                                     WEIR_TRIGGER_BANDWIDTH, WEIR_TRIGGER_TRIAL,
+                                     WEIR_TRIGGER_SPARSITY},
+                            later[] = {WEIR_TRIGGER_GAIN, WEIR_TRIGGER_PERIODIC};
+  weir_decision_input in = input_at(5e-2, 1e7);
+  weir_decision d;
+  in.dwell = 1;
+  for (size_t i = 0; i < sizeof now / sizeof *now; i++) {
+    in.trigger = now[i];
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+    cr_assert(d.switched, "for %s: %s", weir_trigger_name(now[i]), d.why);
+  }
+  for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
+    in.trigger = later[i];
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+    cr_assert_not(d.switched, "for %s: %s", weir_trigger_name(later[i]), d.why);
+    cr_assert_not_null(strstr(d.why, "only 1 steps since the last switch"));
+  }
+}
+
 static double comm_s(const weir_decision_input *in, const char *text) {
   const weir_plan plan = plan_of(text);
   weir_candidate c;

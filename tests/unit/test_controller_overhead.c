@@ -158,3 +158,61 @@ Test(overhead, low_rank_is_timed_with_encoded_factors_too) {
                        loop.learnt.compress[WEIR_CODEC_POWERSGD]);
   }
 }
+
+/* With another network what an arm needed at the least is believed of it: in the latencies that its
+ * exchanges have now. */
+Test(overhead, the_least_goes_with_latencies_as_well) {
+  static weir_loop loop;
+  weir_plan few = plan_of("topk:0.01:ag:auto-fp32"), many = plan_of("topk:0.5:ag:auto-fp32");
+  const size_t arm = weir_arm_of(&few);
+  loop.workers = WORKERS;
+  loop.elements = 1000000;
+  weir_learn_start(&loop.learnt);
+  few.id = 1;
+  many.id = 2;
+  run_steps(&loop, &few, 2, 5e-3, 6);
+  run_steps(&loop, &many, 8, 5e-3, 2);
+  weir_learn_network_changed(&loop.learnt);
+  cr_assert_float_eq(loop.learnt.overhead[arm], 20e-3, 1e-6, "%g", loop.learnt.overhead[arm]);
+}
+
+/* An arm that is blamed took 30 ms where it had taken 5: one step more does not make that undone,
+ * by the median of the steps before. */
+Test(overhead, blame_is_not_forgotten_in_a_step) {
+  static weir_loop loop;
+  weir_plan plan = plan_of("topk:0.01:ag:auto-fp32");
+  const size_t arm = weir_arm_of(&plan);
+  loop.workers = WORKERS;
+  loop.elements = 1000000;
+  weir_learn_start(&loop.learnt);
+  plan.id = 1;
+  run_steps(&loop, &plan, 2, 5e-3, 6);
+  const weir_network network = {.latency = 1e-3, .bandwidth = 1e14, .goodput = 1e14};
+  const weir_observation slow = {.plan = plan,
+                                 .heard = {.valid = true,
+                                           .plan = plan,
+                                           .terms = {2, 0, 0},
+                                           .network = network,
+                                           .comm = 2e-3 + 30e-3}};
+  weir_learn_blame(&loop, &slow);
+  const double blamed = loop.learnt.overhead[arm];
+  cr_assert_gt(blamed, 15e-3, "%g", blamed);
+  weir_learn(&loop, &slow);
+  cr_assert_eq(loop.learnt.overhead[arm], blamed, "%g", loop.learnt.overhead[arm]);
+}
+
+/* Of 16 steps two take 1 s more, as where another process has the processor, and two none. */
+Test(overhead, late_steps_are_no_part_of_what_computing_takes) {
+  static weir_loop loop;
+  const weir_plan plan = plan_of("none:1:dense-ring");
+  loop.workers = WORKERS;
+  loop.elements = 1000000;
+  weir_learn_start(&loop.learnt);
+  for (int i = 0; i < 16; i++) {
+    const double whole = i % 8 == 2 ? 1.02 : i % 8 == 5 ? 0 : 0.02;
+    const weir_observation seen = {.plan = plan,
+                                   .heard = {.valid = true, .plan = plan, .whole = whole}};
+    weir_learn(&loop, &seen);
+  }
+  cr_assert_float_eq(loop.learnt.compute, 0.02, 1e-9, "%g", loop.learnt.compute);
+}
