@@ -124,3 +124,37 @@ Test(goodput, a_change_is_named_after_what_moved_more) {
   now.bandwidth = now.goodput = 5e6;
   cr_assert_eq(weir_loop_network_trigger(&loop, &now), (uint32_t)WEIR_TRIGGER_BANDWIDTH);
 }
+
+/* A fifth less, which an error of 0.15 may be; a monitor that announces a change has left its
+ * doubts behind. */
+Test(goodput, a_change_that_is_announced_is_not_doubted) {
+  weir_loop loop;
+  memset(&loop, 0, sizeof loop);
+  loop.policy = &weir_policy_weir;
+  loop.workers = 4;
+  const weir_network before = {.latency = 1e-3, .bandwidth = 1e8, .goodput = 1e8};
+  loop.at_decision = before;
+  weir_network now = before;
+  now.bandwidth = now.goodput = 8e7;
+  now.bandwidth_error = now.goodput_error = 0.15;
+  cr_assert_eq(weir_loop_network_trigger(&loop, &now), (uint32_t)WEIR_TRIGGER_NONE);
+  now.changed = true;
+  cr_assert_eq(weir_loop_network_trigger(&loop, &now), (uint32_t)WEIR_TRIGGER_BANDWIDTH);
+}
+
+/* 10 us more, for which two rings among 4 wait 12 times, are 0.12 ms of a step of 50 ms: less than
+ * a hundredth.  Ten buckets, one after the other, wait 1.2 ms. */
+Test(goodput, a_latency_is_felt_by_every_bucket) {
+  weir_loop loop;
+  memset(&loop, 0, sizeof loop);
+  loop.policy = &weir_policy_weir;
+  loop.workers = 4;
+  loop.learnt.step_s = 0.05;
+  const weir_network before = {.latency = 1e-5, .bandwidth = 1e8, .goodput = 1e8};
+  loop.at_decision = before;
+  weir_network now = before;
+  now.latency = 2e-5;
+  cr_assert_eq(weir_loop_network_trigger(&loop, &now), (uint32_t)WEIR_TRIGGER_NONE);
+  loop.current.buckets = 10;
+  cr_assert_eq(weir_loop_network_trigger(&loop, &now), (uint32_t)WEIR_TRIGGER_LATENCY);
+}

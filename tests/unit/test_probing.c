@@ -104,6 +104,17 @@ Test(probing, old_values_of_half_the_ranks_ask_for_a_probe) {
   cr_assert_leq(steps_to_probe(&loop, &two, 100), 10);
 }
 
+/* That nothing has moved was to be expected of a look for old values' sake: departures are looked
+ * into as soon as before. */
+Test(probing, a_look_at_what_is_old_is_not_in_vain) {
+  weir_loop loop = idle_loop();
+  const weir_observation old = seen(0, 4), none = seen(0, 0);
+  (void)steps_to_probe(&loop, &old, 100);
+  const uint64_t wait = loop.probe.wait;
+  cr_assert_eq(steps_to_probe(&loop, &none, 20), 20);
+  cr_assert_eq(loop.probe.wait, wait);
+}
+
 /* 80 kB, six hops of 0.1 ms at 1 GB/s and two to meet are 0.9 ms: nothing beside steps of 20 ms. */
 Test(probing, looks_are_taken_where_they_are_cheap) {
   weir_loop loop = idle_loop();
