@@ -74,7 +74,7 @@ def test_numpy():
         session.average([g])
         assert (g == 0.5).all()
 
-    run(2, work, policy="fixed:none:1:dense-ring")
+    run(2, work, policy="fixed:none:1:dense-ring", trial_budget=numpy.float64(0.04))
 
 
 def test_sixteen_bits():

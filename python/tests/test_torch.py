@@ -191,6 +191,10 @@ def test_the_check_of_a_device_runs():
     assert "8 of 8 ok, 0 failed" in done.stdout, done.stdout
 
 
+def test_a_forked_child_leaves_the_group_alone(ranks, tmp_path):
+    ranks.run("forked_child", folder=str(tmp_path / "run"))
+
+
 def test_report_is_drawn(ranks, tmp_path):
     command = os.environ.get("WEIR_COMMAND")
     if not command:

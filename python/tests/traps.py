@@ -5,6 +5,7 @@ adds up in another order than Gloo, so gradients differ by rounding alone."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
 import datetime
@@ -19,6 +20,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -397,6 +399,28 @@ def frozen_parameters() -> None:
     model = Net()
     model.left.weight.requires_grad_(False)
     stays_alike(model, 3)
+
+
+def forked_child(folder: str) -> None:
+    """A child that was forked in the middle of a training, and ends as Python does, leaves the group
+    and its record alone."""
+    ours, alone = DDP(Net()), Net()
+    attached = weir.torch.attach(ours, policy=EXACT, record=folder)
+    for step in range(4):
+        clear(ours, alone)
+        for model in (ours, alone):
+            loss_of(model, step).backward()
+        assert weir.torch.average(alone, policy=EXACT).step == step
+        if step == 1 and (child := os.fork()) == 0:
+            signal.alarm(20)
+            atexit._run_exitfuncs()
+            attached.close()
+            os._exit(0)
+        if step == 2:
+            assert os.waitpid(child, 0)[1] == 0
+    attached.close()
+    if rank() == 0:
+        assert json.loads((Path(folder) / "summary.json").read_text())["steps"] == 4
 
 
 def clipping() -> None:

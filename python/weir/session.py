@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Union
@@ -17,7 +18,7 @@ _library = _native.library
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return repr(value) if isinstance(value, float) else str(value)
+    return float.__repr__(value) if isinstance(value, float) else str(value)  # or numpy's
 
 
 class StepInfo:
@@ -167,6 +168,7 @@ class Session:
 
     def __init__(self, rank: int = 0, world_size: int = 1, **options: Any) -> None:
         self._session = ctypes.c_void_p()
+        self._process = os.getpid()
         self.rank, self.world_size = rank, world_size
         self._elements: list[int] = []
         self._dtypes: list[str] = []
@@ -393,9 +395,11 @@ class Session:
         return b"".join(parts).decode(errors="replace")
 
     def close(self) -> None:
-        """Leave the group and free everything; may be called again."""
+        """Leave the group and free everything; may be called again.  In a process that was forked from
+        the session's, which has its connections but none of its threads, nothing is left and freed."""
         session, self._session = self._session, ctypes.c_void_p()
-        _library.weir_session_free(session)
+        if self._process == os.getpid():
+            _library.weir_session_free(session)
 
     def __enter__(self) -> Session:
         return self

@@ -83,6 +83,7 @@ class Attached:
         group: Any = None,
     ) -> None:
         self._options = options
+        self._process = os.getpid()  # a child of it has no thread
         self._group = model.process_group if group is None else group
         self._parameters: dict[int, _Parameter] = {}
         self._find(model)
@@ -348,7 +349,7 @@ class Attached:
 
     def close(self) -> None:
         """Leave the group.  The model goes on only with another hook, so this is for the end."""
-        if not self._leave.alive:
+        if not self._leave.alive or self._process != os.getpid():
             return
         _attached.discard(self)
         if self._failure is None:  # whatever is called from now on
