@@ -13,6 +13,7 @@ import gc
 import json
 import logging
 import os
+import pickle
 import random
 import signal
 import sys
@@ -399,6 +400,66 @@ def frozen_parameters() -> None:
     model = Net()
     model.left.weight.requires_grad_(False)
     stays_alike(model, 3)
+
+
+def frozen_later() -> None:
+    """What DDP was made with counts: parameters that are frozen since, and trained again, are as under
+    plain DDP; one that DDP leaves out is refused, as its gradient would never come."""
+    model = Net()
+    model.left.weight.requires_grad_(False)
+    ours = DDP(model)
+    model.left.weight.requires_grad_(True)
+    with at_once(), refused(ValueError, "left.weight was frozen when DistributedDataParallel was"):
+        weir.torch.attach(ours, policy=EXACT)
+    plain, ours = (DDP(copy.deepcopy(model), find_unused_parameters=True) for _ in range(2))
+    for m in (plain, ours):
+        m.module.first.requires_grad_(False)
+    attached = weir.torch.attach(ours, policy=EXACT)
+    assert not ours.module.first.weight.requires_grad
+    for step in range(4):
+        clear(plain, ours)
+        for m in (plain, ours):
+            m.module.first.requires_grad_(step >= 2)
+            loss_of(m, step).backward()
+        alike(plain, ours)
+        assert (ours.module.first.weight.grad is None) == (step < 2)
+    attached.close()
+
+
+def copied() -> None:
+    """Copies of a model, deep or by pickle, are trained by plain DDP, and can be attached; the model's
+    own steps go on as if there were none."""
+    _, ours, attached = pair(Net(), find_unused_parameters=True)
+    loss_of(ours, 0).backward()
+    deep, pickled = copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))
+    for step in trained(range(1, 3), deep, pickled, ours):
+        alike(deep, ours)
+        alike(pickled, ours)
+        assert attached.info.step == step
+    other = weir.torch.attach(deep, policy=EXACT)
+    for step in trained(range(3, 5), deep, ours):
+        alike(deep, ours)
+        assert (attached.info.step, other.info.step) == (step, step - 3)
+    other.close()
+    attached.close()
+
+
+def attached_twice() -> None:
+    """DDP takes one hook, for good: a second one is refused before anything is begun."""
+    model = Net()
+    ours = DDP(model)
+    attached = weir.torch.attach(ours, policy=EXACT)
+    threads = threading.active_count()
+    for _ in range(2):  # after close(), too
+        with refused(RuntimeError, "has a communication hook already"):
+            weir.torch.attach(ours, policy=EXACT)
+        assert threading.active_count() == threads
+        attached.close()
+        threads = threading.active_count()
+    with refused(RuntimeError, "has been closed"):
+        loss_of(ours, 0).backward()
+    del ours, attached
+    stays_alike(model, 2)
 
 
 def forked_child(folder: str) -> None:

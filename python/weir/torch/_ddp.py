@@ -61,6 +61,24 @@ class _Parameter:
         self.carry: torch.Tensor | None = None
 
 
+class _Hook:
+    """What a model keeps of its Attached.  Who copies or pickles the model gets one that does nothing,
+    as DDP makes the copy a reducer without a hook."""
+
+    def __init__(self, work: Callable[..., Any] | None = None) -> None:
+        self.work = work
+
+    def __call__(self, *arguments: Any) -> Any:
+        return None if self.work is None else self.work(*arguments)
+
+    def __reduce__(self) -> Any:
+        return _Hook, ()
+
+
+def _bucket_comes(state, bucket):  # type: ignore[no-untyped-def]  # DDP reads annotations
+    return state(bucket)
+
+
 class Attached:
     """A model whose gradients Weir exchanges.  `session` is its session, to look at; `info` tells
     of the step that ended last."""
@@ -154,11 +172,15 @@ class Attached:
         self._leave.atexit = False
 
         self._hooks: list[Any] = []
-        self._listen(model)
+        try:
+            self._listen(model)
+        except BaseException:
+            self.close()
+            raise
         self._hooks.append(
             # Before the hooks of fully_shard, which would wait for ranks that have failed.
             model.register_forward_pre_hook(
-                lambda module, args: self._forward(module), prepend=True
+                _Hook(lambda module, args: self._forward(module)), prepend=True
             )
         )
         if optimizer is not None:
@@ -175,15 +197,26 @@ class Attached:
     # --- registration -------------------------------------------------------------------------
 
     def _find(self, model: Any) -> None:
-        """In reverse order, as gradients become ready in about that order."""
+        """In reverse order, as gradients become ready in about that order.  Which they are DDP has
+        settled when it was made."""
+        if any(not isinstance(s, _Hook) or s.work for _, s in getattr(model, "_comm_hooks", ())):
+            raise RuntimeError(
+                "the model has a communication hook already, and DistributedDataParallel takes one for "
+                "good; where attach() has set it and is closed, make another of model.module"
+            )
         ignored: set[str] = getattr(model, "parameters_to_ignore", set())
         self._finds_unused = model.find_unused_parameters or model.static_graph
         refuse_sparse(model.module, ignored)
-        wanted = [
-            (name, p)
-            for name, p in model.module.named_parameters()
-            if p.requires_grad and name not in ignored
-        ]
+        reduced = {
+            id(p) for b in model.reducer._get_zeros_like_grad_buckets() for p in b.parameters()
+        }
+        wanted = [(name, p) for name, p in model.module.named_parameters() if id(p) in reduced]
+        for name, p in model.module.named_parameters():
+            if p.requires_grad and id(p) not in reduced and name not in ignored:
+                raise ValueError(
+                    f"parameter {name} was frozen when DistributedDataParallel was made, which "
+                    "leaves it out for good; make that when the parameter requires a gradient"
+                )
         for number, (name, parameter) in enumerate(reversed(wanted)):
             self._parameters[id(parameter)] = _Parameter(name, parameter, parameter, number)
 
@@ -191,17 +224,14 @@ class Attached:
         return bool(dist.get_rank(self._group) == 0)
 
     def _listen(self, model: Any) -> None:
-        try:
-            model.register_comm_hook(None, lambda state, bucket: self._hook(bucket))
-        except RuntimeError as error:
-            raise RuntimeError(
-                "the DistributedDataParallel has had a communication hook, and takes one only; wrap "
-                "the module in a new one for attach()"
-            ) from error
+        model.register_comm_hook(_Hook(self._hook), _bucket_comes)
         if self._finds_unused:
             for known in self._parameters.values():
                 parameter: Any = known.parameter
+                frozen = not parameter.requires_grad  # for now
+                parameter.requires_grad_(True)
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(_marks(known)))
+                parameter.requires_grad_(not frozen)
 
     def _start(self, states: Sequence[bytes]) -> Session:
         session = open_session(self._group, {**self._options, **self._place.options()})
