@@ -569,6 +569,39 @@ def grad_scaler() -> None:
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * worst), (a - b).abs().max() / worst
 
 
+def in_evaluation_mode() -> None:
+    """A model may be trained in the mode of evaluation, as where nothing is to be dropped: the scale is
+    followed all the same, and a second step within a batch seen."""
+    models, attached, scalers, seen = [], [], [], []
+    for training in (True, False):
+        scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=2)
+        torch.manual_seed(3)
+        _, ours, one = pair(Net(), LOSSY, {"scaler": scaler})
+        models.append(ours.train(training))
+        attached.append(one)
+        scalers.append(scaler)
+    for step in range(12):
+        clear(*models)
+        for model, scaler in zip(models, scalers):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+            scaler.scale(loss_of(model, step)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        for p, q in zip(models[0].parameters(), models[1].parameters()):
+            assert torch.equal(p.grad, q.grad), f"step {step}"
+    for one in attached:
+        one.close()
+    model = DDP(Net()).eval()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    one = weir.torch.attach(model, optimizer)
+    for x in weir.torch.batches([batch(step) for step in range(3)], model):
+        for _ in range(2):
+            model(x).square().mean().backward()
+        seen.append(one.steps_within_batches)
+    one.close()
+    assert seen == [True] * 3
+
+
 def saved_and_restored() -> None:
     """A group that stopped after three steps goes on: the same bits as one that did not."""
     _, whole, attached = pair(Net(), LOSSY)
@@ -587,6 +620,8 @@ def saved_and_restored() -> None:
         assert attached.info.step == step
     with refused(ValueError, "format 7"):
         attached.load_state_dict({"format": 7})
+    with refused(ValueError, "rank 0 is to load one of the states"):
+        attached.load_state_dict([] if rank() == 0 else [saved])
     attached.close()
 
 
@@ -632,6 +667,9 @@ def uneven_inputs() -> None:
                 optimizer.step()
     for (name, p), (_, q) in zip(plain.named_parameters(), ours.named_parameters()):
         assert torch.allclose(p, q, rtol=1e-5, atol=1e-6), f"{name}: {(p - q).abs().max()}"
+    with refused(RuntimeError, "divide_by_initial_world_size=False"):
+        with ours.join(divide_by_initial_world_size=False):
+            ours(batch(0))
     attached.close()
 
 
@@ -998,6 +1036,26 @@ def trials_leave_nothing(kind: Any = Course) -> int:
     return len(ends[0])
 
 
+def left_within_a_trial() -> None:
+    """close() puts back what the trial under way has changed."""
+    course = Course()
+    attached = weir.torch.attach(
+        *course.given, scheduler=course.schedule, also=[course.average], policy=EXACT
+    )
+    attached.session.begin = tried(attached, ((2, 5),))
+    for number, x in weir.torch.batches(Noisy(1, 9), attached):
+        if number == 2:
+            kept = course.state()
+        if number == 4:
+            break
+        course.step(x)
+    assert attached.trial
+    attached.close()
+    assert not attached.trial
+    random_numbers = len(kept) - 4  # which the batches bring
+    same(kept[:random_numbers] + kept[-1:], course.state()[:random_numbers] + course.state()[-1:])
+
+
 def trials_of_a_sharded_optimizer() -> None:
     """ZeroRedundancyOptimizer's momenta are those of an optimizer of its own."""
 
@@ -1164,7 +1222,7 @@ def trials_are_off() -> None:
             ("scheduler=", {"wraps": weir.torch.batches, "schedule": True}),
             ("another model", {"wraps": weir.torch.batches, "beside": True}),
             (
-                "cannot be copied",
+                "as a batch cannot be copied",
                 {
                     "wraps": lambda found, _: (
                         x for x, _ in weir.torch.batches([(found[0], handler)])

@@ -139,6 +139,7 @@ class Attached:
         self.info: StepInfo | None = None
         self._scaler = scaler
         self._scale: float | None = None
+        self._begins_at: Any = None  # the scale that a step begins with
         self._failure: BaseException | None = None
         self._open = False  # the thread's: a step has begun
         self._announced = False  # the model's: a step was said to begin
@@ -261,24 +262,37 @@ class Attached:
 
     def _forward(self, module: torch.nn.Module) -> None:
         self._raise_failure()
+        joins = getattr(module, "_join_config", None)
+        if joins is not None and joins.enable and not module._divide_by_initial_world_size:
+            raise RuntimeError(
+                "join(divide_by_initial_world_size=False) is not for a model that is attached: averages "
+                "are over all ranks, those that have run out of batches, too"
+            )
         if (
             not torch.is_grad_enabled() or _loss.within()
         ):  # computed again, in its own backward pass
             return
         self._pass = _loss.here()
-        if self._announced or not module.training:
+        if self._announced:
+            return
+        self._begins_at = self._scale_now()
+        if not module.training:  # an evaluation; the first gradients tell of what is none
             return
         self._announced = True
+        self._look_for_another_step()
+        if self.trial:
+            # A loop that has left its batches: nothing may be put back while the model computes.
+            self._call(self._begin, self._begins_at)
+            self._raise_failure()
+        else:
+            self._queue.put((self._begin, (self._begins_at, 0, self._place.mark())))
+
+    def _look_for_another_step(self) -> None:
+        """One begins that batches() has not begun."""
         if self.in_batch and not self.steps_within_batches:
             # A trial could end, and be taken back, in the middle of a batch.
             self.steps_within_batches, self._said = True, not self._may_try
             self._say_whether(self._why_no_trials())
-        if self.trial:
-            # A loop that has left its batches: nothing may be put back while the model computes.
-            self._call(self._begin, self._scale_now())
-            self._raise_failure()
-        else:
-            self._queue.put((self._begin, (self._scale_now(), 0, self._place.mark())))
 
     def _scale_now(self) -> Any:
         return self._place.scale_of(self._scaler) if self._scaler is not None else None
@@ -286,7 +300,8 @@ class Attached:
     def _advance(self, room: int) -> bool:
         """Begin a step that so many can follow, unless one has begun and is not done; tells which.
         What a trial has changed is back where it was when this returns."""
-        begun: bool = self._call(self._begin, self._scale_now(), room)
+        self._begins_at = self._scale_now()
+        begun: bool = self._call(self._begin, self._begins_at, room)
         self._raise_failure()
         self._announced = True
         return begun
@@ -378,7 +393,8 @@ class Attached:
         self._call(self._load, states)
 
     def close(self) -> None:
-        """Leave the group.  The model goes on only with another hook, so this is for the end."""
+        """Leave the group; what a trial under way has changed is back where it was when that began.
+        DDP keeps the hook, so the model goes on only in another DistributedDataParallel."""
         if not self._leave.alive or self._process != os.getpid():
             return
         _attached.discard(self)
@@ -388,8 +404,18 @@ class Attached:
         self._thread.join(5.0)  # while a peer is waited for it goes on; the process ends anyway
         for hook in self._hooks:
             hook.remove()
+        if self.trial and self._checkpoint is not None:
+            self._end_trial(self._checkpoint)
         if self._record is not None:
             self._record.close()
+
+    def _end_trial(self, checkpoint: Checkpoint) -> None:
+        if self._thread.is_alive():
+            logger.error("a rank is waited for: what the trial has changed is not put back")
+            return
+        checkpoint.restore()
+        checkpoint.drop()
+        self.trial = False
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run it on the thread that has the session."""
@@ -426,8 +452,12 @@ class Attached:
 
     def _load(self, states: list[dict[str, Any]]) -> None:
         # The same on all ranks, whatever their number was.
-        shared = (states[0]["scale"], states[0]["carry"]) if states else (None, None)
-        self._scale, carry = told_by_first(shared, self._group)
+        shared = told_by_first(
+            (states[0]["scale"], states[0]["carry"]) if states else None, self._group
+        )
+        if shared is None:
+            raise ValueError("rank 0 is to load one of the states; others may have an empty list")
+        self._scale, carry = shared
         for known in self._parameters.values():
             kept = carry.get(known.name)
             known.carry = None if kept is None else kept.to(known.device, copy=True)
@@ -511,7 +541,8 @@ class Attached:
         if not self._open:
             if self.trial:
                 self._fail(RuntimeError("a trial's batches were left in its middle"))
-            self._begin(None, mark=mark)
+            self._look_for_another_step()
+            self._begin(self._begins_at, mark=mark)
         lent = buffer
         if self._failure is None:
             try:
