@@ -1229,6 +1229,15 @@ def trials_are_off() -> None:
                     )
                 },
             ),
+            (
+                "as on rank 1 a batch cannot be copied",
+                {
+                    "wraps": lambda found, _: (
+                        x
+                        for x, _ in weir.torch.batches([(found[0], handler if rank() == 1 else 0)])
+                    )
+                },
+            ),
         ):
             said = steps(**options)
             assert said.count("no trials") == zero and (words in said) == zero, said

@@ -266,6 +266,16 @@ class Batches:
             )
         return self._attached._why_no_trials()
 
+    def _why_not_on_any(self, left: int | None, batch: Any) -> str | None:
+        """As rank 0 decides of trials, which all ranks then have, it is told of theirs."""
+        why = self._why_not(left, batch)
+        if left is None or left < 0:  # some rank has no batch, and does not come here
+            return why
+        told = gathered((why, self._most), self._attached._group)
+        self._most = min(most for _, most in told)
+        others = (f"on rank {rank} {one}" for rank, (one, _) in enumerate(told) if one)
+        return why or next(others, None)
+
     def __iter__(self) -> Iterator[Any]:
         attached, replay = self._attached, self._attached._replay
         left = self._shortest()
@@ -277,7 +287,7 @@ class Batches:
                 replay.drawn(batch, attached.trial)
                 left = None if left is None else left - 1
                 if rooms is None:
-                    rooms = attached._say_whether(self._why_not(left, batch))
+                    rooms = attached._say_whether(self._why_not_on_any(left, batch))
             if not replay.ahead and not attached.trial:
                 return
             rooms = rooms and not attached.steps_within_batches
