@@ -29,11 +29,12 @@ static void reorder(weir_session *session, const uint32_t *order, char **names, 
 
 /* What the options and the policy's table keep in full precision.  A rank that does not find the
  * table, as only rank 0 needs it, keeps what the options say; were that another thing, the ranks
- * would find out (compare_ranks). */
+ * would find out (weir_session_compare).  Rank 0 fails later, where the others hear of it
+ * (weir_session_start_controller). */
 static weir_status read_filter(const weir_session *session, char filter[WEIR_FILTER_MAX]) {
   const weir_status status =
       weir_policy_filter(session->options.policy, session->options.full_precision, filter);
-  if (status != WEIR_E_IO || session->options.rank == 0) return status;
+  if (status != WEIR_E_IO) return status;
   (void)snprintf(filter, WEIR_FILTER_MAX, "%s",
                  session->options.full_precision ? session->options.full_precision : "");
   return WEIR_OK;

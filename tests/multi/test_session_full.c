@@ -166,6 +166,15 @@ Test(session_full, tables_keep_tensors) {
   cr_assert(strstr(w[0].message, ":3: last 'head'") != NULL, "%s", w[0].message);
 }
 
+/* Who has no table to go by says so where the others are there to hear that he is gone. */
+Test(session_full, a_missing_table_keeps_nobody_waiting) {
+  static worker w[RANKS];
+  run(w, "groups:/nowhere/plan.csv", (const char *const[]){filter, filter, filter});
+  cr_assert_eq(w[0].status, WEIR_E_IO, "%s", w[0].message);
+  cr_assert(strstr(w[0].message, "/nowhere/plan.csv") != NULL, "%s", w[0].message);
+  for (int r = 1; r < RANKS; r++) cr_assert_eq(w[r].status, WEIR_E_PEER, "%s", w[r].message);
+}
+
 Test(session_full, ranks_that_keep_other_tensors_do_not_start) {
   static worker w[RANKS];
   run(w, "fixed:topk:0.01:ag", (const char *const[]){filter, "scale", filter});
