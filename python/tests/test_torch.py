@@ -19,6 +19,8 @@ TRAPS = [
     "skipped_backward",
     "unused_parameters",
     "unused_keep_their_mass",
+    "unused_keep_their_mass_under_a_scaler",
+    "activation_checkpointing",
     "static_graph",
     "bucket_view",
     "mixed_dtypes",

@@ -31,6 +31,7 @@ import torch.distributed as dist
 from common import refused, tried
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.checkpoint import checkpoint
 
 import weir.torch
 
@@ -278,6 +279,90 @@ def unused_keep_their_mass() -> None:
     assert torch.allclose(due, got, rtol=1e-4, atol=1e-6 * due.abs().max().item()), (
         f"off by {(due - got).abs().max().item()} of {due.abs().max().item()}"
     )
+
+
+def unused_keep_their_mass_under_a_scaler() -> None:
+    """What DDP throws away follows the loss scale as residuals do, outlives a step that is lost, goes
+    along in a saved state, and is put back with a trial."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=2)
+    model = Net()
+    plain = DDP(copy.deepcopy(model), find_unused_parameters=True)
+    right = model.right.weight
+    due, got = torch.zeros_like(right), torch.zeros_like(right)
+
+    def attach() -> tuple[DDP, Any]:
+        ours = DDP(model, find_unused_parameters=True)
+        return ours, weir.torch.attach(ours, optimizer, policy=LOSSY, scaler=scaler)
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    ours, attached = attach()
+    for step in range(60):
+        clear(plain, model)
+        way = "both" if step < 3 or step >= 20 else "left"
+        x = batch(step)
+        if step == 9 and rank() == 1:
+            x[0, 0] = float("inf")
+        loss = ours(x, way).square().mean()
+        scaler.scale(loss if step < 20 else loss * 0).backward()
+        assert attached.info.lost == (step == 9)
+        scale = scaler.get_scale()
+        if right.grad is not None:
+            got += right.grad / scale
+        if step < 3:
+            plain(x, way).square().mean().backward()
+            due += plain.module.right.weight.grad
+        scaler.step(optimizer)
+        scaler.update()
+        kept = next(k for k in attached._parameters.values() if k.parameter is right)
+        assert (kept.carry is not None) == (3 <= step < 20), f"step {step}"
+        if step == 13:
+            before = kept.carry.clone()
+            attached._call(attached._keep)
+            kept.carry *= 3
+            attached._scale = 1.0
+            attached._call(attached._put_back)
+            assert torch.equal(kept.carry, before) and attached._scale == scale
+        if step == 15:
+            saved = attached.state_dict()
+            attached.close()
+            del ours
+            ours, attached = attach()
+            attached.load_state_dict(saved)
+    attached.close()
+    assert due.abs().max() > 0
+    assert torch.allclose(due, got, rtol=1e-4, atol=1e-5 * due.abs().max().item()), (
+        f"off by {(due - got).abs().max().item()} of {due.abs().max().item()}"
+    )
+
+
+def activation_checkpointing() -> None:
+    """Layers that are computed again within the backward pass, which may call another one for that."""
+    for reentrant in (False, True):
+
+        class Again(Net):
+            def forward(self, x: torch.Tensor, reentrant: bool = reentrant) -> torch.Tensor:
+                x = torch.relu(self.first(x))
+                for layer in (self.left, self.right):
+                    x = checkpoint(layer, x, use_reentrant=reentrant)
+                return self.last(x)
+
+        plain, ours, attached = pair(Again())
+        told: list[float] = []
+        report = attached.session.report_loss
+        attached.session.report_loss = lambda loss, to=told, report=report: (
+            to.append(loss),
+            report(loss),
+        )
+        due = []
+        for step in range(4):
+            clear(plain, ours)
+            loss_of(plain, step).backward()
+            loss = loss_of(ours, step)
+            loss.backward()
+            due.append(loss.item())
+            alike(plain, ours)
+        assert told == due
+        attached.close()
 
 
 def static_graph() -> None:
