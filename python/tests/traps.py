@@ -1353,6 +1353,18 @@ def plain_loop() -> None:
     model(x).square().mean().backward()
     assert weir.torch.average(model, policy=EXACT).lost
     assert all(p.grad.isnan().all() for p in model.parameters())
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("weir").addHandler(handler)
+    model = Net().double()
+    due = mean_of_all(model, lambda m: m(batch(5).double()).square().mean())
+    weir.torch.average(model, policy=EXACT)
+    logging.getLogger("weir").removeHandler(handler)
+    for p, mean in zip(model.parameters(), due):
+        assert torch.allclose(p.grad, mean, rtol=1e-5, atol=1e-8)
+    said = [line for line in told if "float64 are averaged as float32" in line]
+    assert len(said) == (rank() == 0), told
 
 
 def unfrozen_later() -> None:

@@ -46,6 +46,9 @@ class _Averager:
         self._leave()
 
     def _start(self) -> None:
+        others = sorted({name_of(p.dtype) for _, p in self.parameters} - TYPES.keys())
+        if others and self.session.rank == 0:
+            logger.warning("gradients of %s are averaged as float32", " and ".join(others))
         try:
             for name, p in self.parameters:
                 if not p.is_floating_point():
