@@ -19,6 +19,7 @@ TRAPS = [
     "skipped_backward",
     "unused_parameters",
     "unused_keep_their_mass",
+    "unused_keep_their_mass_in_views",
     "unused_keep_their_mass_under_a_scaler",
     "activation_checkpointing",
     "static_graph",

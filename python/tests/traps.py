@@ -281,6 +281,29 @@ def unused_keep_their_mass() -> None:
     )
 
 
+def unused_keep_their_mass_in_views() -> None:
+    """Gradients that are views of the buckets, and are set to zeros, not to None, are kept by DDP whoever
+    has used them: there, too, nothing counts twice."""
+    plain, ours, attached = pair(
+        Net(), LOSSY, find_unused_parameters=True, gradient_as_bucket_view=True
+    )
+    right = ours.module.right.weight
+    due, got = torch.zeros_like(right), torch.zeros_like(right)
+    for step in range(60):
+        for model in (plain, ours):
+            model.zero_grad(set_to_none=False)
+            loss = model(batch(step), "left" if 3 <= step < 20 else "both").square().mean()
+            (loss if step < 20 else loss * 0).backward()
+        due += plain.module.right.weight.grad
+        got += right.grad
+        assert not 3 <= step < 20 or not right.grad.any(), f"step {step}"
+    attached.close()
+    assert due.abs().max() > 0
+    assert torch.allclose(due, got, rtol=1e-4, atol=1e-6 * due.abs().max().item()), (
+        f"off by {(due - got).abs().max().item()} of {due.abs().max().item()}"
+    )
+
+
 def unused_keep_their_mass_under_a_scaler() -> None:
     """What DDP throws away follows the loss scale as residuals do, outlives a step that is lost, goes
     along in a saved state, and is put back with a trial."""

@@ -634,6 +634,8 @@ class Attached:
             for (known, part), *bits in zip(submitted[at:], *theirs):
                 if not lost:
                     known.carry = None if any(bits) or not part.any() else part.clone()
+                if not lost and known.carry is not None:
+                    part.zero_()  # where the gradient is a view of the bucket, DDP keeps it
 
 
 def name_of(dtype: torch.dtype) -> str:
