@@ -558,8 +558,8 @@ def attached_twice() -> None:
     ours = DDP(model)
     attached = weir.torch.attach(ours, policy=EXACT)
     threads = threading.active_count()
-    for _ in range(2):  # after close(), too
-        with refused(RuntimeError, "has a communication hook already"):
+    for why in ("the model is attached already", "wrap the module in a new one"):
+        with refused(RuntimeError, why):
             weir.torch.attach(ours, policy=EXACT)
         assert threading.active_count() == threads
         attached.close()

@@ -79,6 +79,20 @@ def _bucket_comes(state, bucket):  # type: ignore[no-untyped-def]  # DDP reads a
     return state(bucket)
 
 
+def _reduced(model: Any, ignored: set[str]) -> list[tuple[str, torch.nn.Parameter]]:
+    """Parameters that DDP reduces, which it has settled when it was made.  To ask for themselves takes
+    the memory of all gradients for a moment, so that it is done only where others are trained now."""
+    every = list(model.module.named_parameters())
+    trained = [(name, p) for name, p in every if p.requires_grad and name not in ignored]
+    told = model._get_ddp_logging_data()
+    size = sum(p.numel() * p.element_size() for _, p in trained)
+    if (told["num_parameter_tensors"], told["total_parameter_size_bytes"]) == (len(trained), size):
+        return trained
+    buckets = model.reducer._get_zeros_like_grad_buckets()
+    reduced = {id(p) for bucket in buckets for p in bucket.parameters()}
+    return [(name, p) for name, p in every if id(p) in reduced]
+
+
 class Attached:
     """A model whose gradients Weir exchanges.  `session` is its session, to look at; `info` tells
     of the step that ended last."""
@@ -198,22 +212,19 @@ class Attached:
     # --- registration -------------------------------------------------------------------------
 
     def _find(self, model: Any) -> None:
-        """In reverse order, as gradients become ready in about that order.  Which they are DDP has
-        settled when it was made."""
+        """In reverse order, as gradients become ready in about that order."""
         if any(not isinstance(s, _Hook) or s.work for _, s in getattr(model, "_comm_hooks", ())):
             raise RuntimeError(
                 "the model has a communication hook already, and DistributedDataParallel takes one for "
-                "good; where attach() has set it and is closed, make another of model.module"
+                "good; wrap the module in a new one for attach()"
             )
         ignored: set[str] = getattr(model, "parameters_to_ignore", set())
         self._finds_unused = model.find_unused_parameters or model.static_graph
         refuse_sparse(model.module, ignored)
-        reduced = {
-            id(p) for b in model.reducer._get_zeros_like_grad_buckets() for p in b.parameters()
-        }
-        wanted = [(name, p) for name, p in model.module.named_parameters() if id(p) in reduced]
+        wanted = _reduced(model, ignored)
+        known = {id(p) for _, p in wanted}
         for name, p in model.module.named_parameters():
-            if p.requires_grad and id(p) not in reduced and name not in ignored:
+            if p.requires_grad and id(p) not in known and name not in ignored:
                 raise ValueError(
                     f"parameter {name} was frozen when DistributedDataParallel was made, which "
                     "leaves it out for good; make that when the parameter requires a gradient"
