@@ -29,6 +29,16 @@ static weir_status absent(int rank, int from) {
   return weir_fail(WEIR_E_TIMEOUT, "rank %d did not connect to rank %d in time", rank, from);
 }
 
+/* A machine's own name often leads to its loopback, which nobody else reaches. */
+static weir_status absent_at(int rank, const struct sockaddr_in *at) {
+  char text[INET_ADDRSTRLEN] = "?";
+  (void)inet_ntop(AF_INET, &at->sin_addr, text, sizeof text);
+  const bool loopback = ntohl(at->sin_addr.s_addr) >> 24 == 127;
+  return weir_fail(
+      WEIR_E_TIMEOUT, "rank %d did not connect to rank 0 in time, which listens at %s:%u%s", rank,
+      text, ntohs(at->sin_port), loopback ? ", where its own machine alone reaches it" : "");
+}
+
 weir_status tcp_open_own(tcp *self, struct in_addr address, double deadline_s) {
   tcp_peer *own = &self->peer[self->base.rank];
   tcp_set_peer(own, address, 0, 0);
@@ -82,7 +92,7 @@ static void tell_absent(const tcp_meeting *m, int kind, int *told) {
   }
 }
 
-static weir_status hear_all(tcp_meeting *m, double deadline_s) {
+static weir_status hear_all(tcp_meeting *m, const struct sockaddr_in *at, double deadline_s) {
   const size_t size = (size_t)m->self->base.size;
   int *told = calloc(size, sizeof *told);
   if (!told) return weir_fail(WEIR_E_NOMEM, "no memory for %zu ranks", size);
@@ -94,7 +104,7 @@ static weir_status hear_all(tcp_meeting *m, double deadline_s) {
   if (status == WEIR_OK && m->missing > 0) {
     memset(told, 0, size * sizeof *told);
     tell_absent(m, HELLO_ABSENT, told);
-    status = absent(lowest_absent(m), 0);
+    status = absent_at(lowest_absent(m), at);
   }
   free(told);
   return status;
@@ -122,7 +132,7 @@ static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
   else if (status == WEIR_OK)
     status = tcp_open_own(self, at.sin_addr, deadline_s);
   if (status == WEIR_OK) status = tcp_meeting_open(&m, self, door, HELLO_REGISTER, 0);
-  if (status == WEIR_OK) status = hear_all(m, deadline_s);
+  if (status == WEIR_OK) status = hear_all(m, &at, deadline_s);
   for (int r = 1; status == WEIR_OK && r < self->base.size; r++)
     tcp_set_peer(&self->peer[r], m->arrival[r].address, m->arrival[r].data_port,
                  m->arrival[r].echo_port);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/log.h"
 #include "collectives/transports/tcp.h"
 
 /* Ranks send to one neighbour and wait for another by turns.  BBR takes the pauses for the link's
@@ -88,9 +89,12 @@ weir_status tcp_resolve(const char *where, struct sockaddr_in *out) {
 /* More may call in the 0.1 s for which a door is not looked at (tcp_datagram.c) than the usual 128;
  * who finds no place calls again only after a second. */
 #define BACKLOG 1024
+#define TAKEN_S 2.0 /* for which a port is waited for in silence: a job's that ends */
 
 weir_status tcp_listen(struct sockaddr_in *address, double deadline_s, int *out) {
   const int one = 1;
+  const double began_s = weir_now_s();
+  bool told = false;
   socklen_t length = sizeof *address;
   char text[INET_ADDRSTRLEN] = "";
   (void)inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
@@ -101,6 +105,11 @@ weir_status tcp_listen(struct sockaddr_in *address, double deadline_s, int *out)
          listen(fd, BACKLOG) != 0) {
     const int error = errno;
     if (error == EADDRINUSE && weir_now_s() < deadline_s) {
+      if (!told && weir_now_s() > began_s + TAKEN_S) {
+        weir_log(WEIR_LOG_WARN, "%s:%u is taken by another program, and is waited for", text,
+                 ntohs(address->sin_port));
+        told = true;
+      }
       tcp_sleep(0.02);
       continue;
     }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <sys/resource.h>
+#include <weir/inside.h>
 
 #include "ranks.h"
 
@@ -143,12 +144,37 @@ static void one_is_missing(enum group_kind kind, int missing) {
     cr_assert(strncmp(g.result[r].message, due, strlen(due)) == 0, "rank %d without %d: %s", r,
               missing, g.result[r].message);
   }
+  cr_assert(kind != GROUP_TCP || missing == 0 ||
+                strstr(g.result[0].message, "rank 0 in time, which listens at 127.0.0.1:") != NULL,
+            "%s", g.result[0].message);
 }
 
 Test(rendezvous, the_one_that_is_missing_is_named) {
   static const enum group_kind kinds[] = {GROUP_TCP, GROUP_SHM, GROUP_THREADS};
   for (size_t k = 0; k < 3; k++)
     for (int missing = 0; missing < 4; missing++) one_is_missing(kinds[k], missing);
+}
+
+static void keep_line(void *user, const weir_log_line *line) {
+  (void)snprintf(user, 128, "%s", line->text);
+}
+
+/* A port that another program holds is waited for, as one that ends may do, and not in silence. */
+Test(rendezvous, a_port_that_is_taken_is_told_of) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t length = sizeof at;
+  weir_transport *t = NULL;
+  char line[128] = "", where[32], due[96];
+  const int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  cr_assert(bind(holder, (struct sockaddr *)&at, sizeof at) == 0 && listen(holder, 1) == 0);
+  cr_assert_eq(getsockname(holder, (struct sockaddr *)&at, &length), 0);
+  (void)snprintf(where, sizeof where, "127.0.0.1:%d", ntohs(at.sin_port));
+  weir_log_set(keep_line, line);
+  cr_assert_eq(weir_transport_tcp(&t, where, NULL, 1, 0, 2, 2.5), WEIR_E_IO);
+  weir_log_set(NULL, NULL);
+  (void)snprintf(due, sizeof due, "%s is taken by another program, and is waited for", where);
+  cr_assert_str_eq(line, due);
+  (void)close(holder);
 }
 
 Test(rendezvous, bad_arguments) {
