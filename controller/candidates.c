@@ -9,7 +9,7 @@
 #include "engine/memory.h"
 #include "kernels/powersgd.h"
 
-const weir_model_parameters weir_model = {
+const weir_decision_constants weir_constants = {
     .progress_exponent = 0.3,
     .shared_progress = 0.6,
     .cr_low = 0.001,
@@ -65,7 +65,7 @@ bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
 /* The first arm takes the least memory, and there is always something to choose. */
 bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = weir_arm_at(a);
-  const weir_plan least = weir_arm_plan(in, arm, log(weir_model.cr_low));
+  const weir_plan least = weir_arm_plan(in, arm, log(weir_constants.cr_low));
   if (a > 0 && !weir_plan_fits(in, &least)) return false;
   /* Of a device's gradients paths are run by the host, which no row tells of. */
   if (in->devices != 0 &&
@@ -101,8 +101,8 @@ weir_plan weir_plan_told(const weir_decision_input *in, const weir_plan *plan) {
 
 double weir_progress(uint32_t codec, double gain) {
   const double held = gain < 1e-6 ? 1e-6 : gain > 1.0 ? 1.0 : gain;
-  return (weir_one_selects(codec) ? weir_model.shared_progress : 1.0) *
-         pow(held, weir_model.progress_exponent);
+  return (weir_one_selects(codec) ? weir_constants.shared_progress : 1.0) *
+         pow(held, weir_constants.progress_exponent);
 }
 
 double weir_plan_progress(const weir_decision_input *in, const weir_plan *plan, double gain) {
@@ -352,7 +352,7 @@ void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_c
   weir_evaluate_arm(in, arm, 0.0, best);
   if (arm->plan.cr > 0.0) return;
   enum { SCAN = 192, SECTIONS = 32 };
-  const double low = log(weir_model.cr_low), high = log(weir_model.cr_high);
+  const double low = log(weir_constants.cr_low), high = log(weir_constants.cr_high);
   const double width = (high - low) / SCAN;
   size_t at = SCAN;
   weir_candidate c;

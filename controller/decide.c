@@ -149,7 +149,7 @@ static void find_algorithm(const weir_decision_input *in, weir_candidate *choice
   if (!in->open || !may) return;
   asked.algorithm = asked.inside = asked.broadcast = WEIR_ALGORITHM_ANY;
   weir_evaluate(in, &asked, &other);
-  if (other.comm_s < (1.0 - weir_model.hysteresis) * choice->comm_s) *choice = other;
+  if (other.comm_s < (1.0 - weir_constants.hysteresis) * choice->comm_s) *choice = other;
 }
 
 static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {

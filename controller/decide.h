@@ -205,7 +205,7 @@ void weir_paper_candidate(const weir_decision_input *input, double cr, weir_cand
 /* --- the model (candidates.c) --------------------------------------------------------------- */
 
 /* Numbers of the model that experiments may tune; one row, no others anywhere. */
-typedef struct weir_model_parameters {
+typedef struct weir_decision_constants {
   double progress_exponent; /* progress of a step = gain ^ this, times, where all ranks send the */
   double shared_progress;   /* indices of one, this: another rank's turn comes N steps later */
   double cr_low, cr_high;   /* where policy weir searches */
@@ -216,8 +216,8 @@ typedef struct weir_model_parameters {
   uint64_t dwell;            /* steps between switches, except after a change of the network */
   uint64_t period;           /* steps between periodic decisions */
   double overlap_prior;
-} weir_model_parameters;
-extern const weir_model_parameters weir_model;
+} weir_decision_constants;
+extern const weir_decision_constants weir_constants;
 
 /* Expected progress of one step, in steps of uncompressed SGD: in (0, 1], 1 for a dense plan.
  * With error feedback what is not sent is delayed and not lost, so progress falls far slower than

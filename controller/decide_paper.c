@@ -71,8 +71,8 @@ static double objectives(void *user, const double *x, const uint32_t *category, 
 weir_status weir_decide_paper(const weir_decision_input *in, weir_decision *d) {
   weir_decision_input copy = *in; /* the problem's user pointer is not const */
   const weir_moo_problem problem = {.reals = 1,
-                                    .lower = &weir_model.paper_cr_low,
-                                    .upper = &weir_model.paper_cr_high,
+                                    .lower = &weir_constants.paper_cr_low,
+                                    .upper = &weir_constants.paper_cr_high,
                                     .objectives = 3,
                                     .user = &copy,
                                     .evaluate = objectives};

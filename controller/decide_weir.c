@@ -35,7 +35,7 @@ static double objectives(void *user, const double *x, const uint32_t *category, 
 }
 
 static weir_status search_front(choices *all, weir_decision *d) {
-  const double low = log(weir_model.cr_low), high = log(weir_model.cr_high);
+  const double low = log(weir_constants.cr_low), high = log(weir_constants.cr_high);
   const weir_moo_problem problem = {.reals = 1,
                                     .lower = &low,
                                     .upper = &high,

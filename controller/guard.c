@@ -17,7 +17,7 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
   weir_candidate current;
   weir_evaluate(in, &in->current, &current);
   const bool changed = weir_trigger_network(in->trigger);
-  const double needed = changed ? weir_model.hysteresis_changed : weir_model.hysteresis;
+  const double needed = changed ? weir_constants.hysteresis_changed : weir_constants.hysteresis;
   const double promised = best->progress_per_s / current.progress_per_s - 1.0;
   d->switched = false;
   if (weir_same_plan(&best->plan, &current.plan))
@@ -26,7 +26,7 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
     (void)snprintf(d->why, sizeof d->why, "kept: %.1f %% more progress/s is within %.0f %%",
                    100.0 * promised, 100.0 * needed);
   else if (!changed && in->trigger != WEIR_TRIGGER_START && in->trigger != WEIR_TRIGGER_TRIAL &&
-           in->trigger != WEIR_TRIGGER_SPARSITY && in->dwell < weir_model.dwell)
+           in->trigger != WEIR_TRIGGER_SPARSITY && in->dwell < weir_constants.dwell)
     (void)snprintf(d->why, sizeof d->why, "kept: only %llu steps since the last switch",
                    (unsigned long long)in->dwell);
   else if (!(current.progress_per_s > 0.0)) {

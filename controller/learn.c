@@ -65,7 +65,7 @@ void weir_learn_start(weir_learnt *l) {
   for (size_t a = 0; a < WEIR_ARMS; a++) l->bucket_costs.each_s[a] = -1.0;
   l->bucket_costs.taken_s = -1.0;
   for (size_t c = 0; c < WEIR_CODEC_COUNT; c++) l->compress[c] = 1.0;
-  l->overlap = weir_model.overlap_prior;
+  l->overlap = weir_constants.overlap_prior;
   l->gain = -1.0;
   l->heard_id = UINT64_MAX;
 }

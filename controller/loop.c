@@ -34,7 +34,7 @@ uint32_t weir_loop_open_trigger(const weir_loop *loop, const weir_observation *s
 /* A value has moved when it left the threshold, or twice its own error when that is wider. */
 static double excess(double now, double error, double before) {
   if (!(before > 0.0)) return 0.0;
-  return fabs(now - before) / before - fmax(weir_model.change, 2.0 * error);
+  return fabs(now - before) / before - fmax(weir_constants.change, 2.0 * error);
 }
 
 /* Of a link without delay the latency is some microseconds, and moves by tenths of it all the time.
@@ -176,7 +176,7 @@ static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_d
       !loop->rounds.undivided && in->trigger != WEIR_TRIGGER_FALLBACK && !weir_plan_sparse(&plan)) {
     const weir_status status =
         weir_fuse(in, &plan, &loop->layout, loop->gap_s, &loop->learnt.bucket_costs,
-                  weir_model.hysteresis, loop->next_table, &fused);
+                  weir_constants.hysteresis, loop->next_table, &fused);
     if (status != WEIR_OK) stay_undivided(loop, &fused);
   }
   decision->buckets = fused.count;
@@ -302,8 +302,8 @@ weir_status weir_loop_step(weir_loop *loop, const weir_observation *seen) {
   weir_learn(loop, seen);
   repeat_lost_directive(loop, seen);
   const weir_status status = loop->policy->consider(loop, seen);
-  loop->wants_curve =
-      loop->curve && (!loop->learnt.has_curve || loop->since_decision + 2 >= weir_model.period ||
-                      loop->learnt.departures > 0);
+  loop->wants_curve = loop->curve && (!loop->learnt.has_curve ||
+                                      loop->since_decision + 2 >= weir_constants.period ||
+                                      loop->learnt.departures > 0);
   return status;
 }

@@ -198,7 +198,7 @@ static weir_status step(weir_loop *loop, const weir_observation *seen) {
     return decide(loop, seen, moved);
   }
   if (loop->learnt.gain_steps >= settle_steps && fabs(loop->learnt.gain - loop->trials.reference) >=
-                                                     weir_model.change * loop->trials.reference)
+                                                     weir_constants.change * loop->trials.reference)
     start_trials(loop, seen, WEIR_TRIGGER_GAIN);
   return WEIR_OK;
 }

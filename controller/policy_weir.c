@@ -22,7 +22,7 @@ static bool gain_moved(const weir_loop *loop) {
   if (!loop->curve || weir_plan_safe(&loop->current)) return false;
   const double before = weir_curve_gain(weir_curve_cr, loop->curve_at_decision, cr);
   const double now = weir_curve_gain(weir_curve_cr, loop->learnt.curve, cr);
-  return fabs(now - before) >= weir_model.change * before;
+  return fabs(now - before) >= weir_constants.change * before;
 }
 
 /* Exchanges that take another time than predicted may mean another network: that comes first, and
@@ -37,7 +37,7 @@ static uint32_t find_trigger(const weir_loop *loop, const weir_observation *seen
   const uint32_t moved = weir_loop_network_trigger(loop, &seen->network);
   if (moved != WEIR_TRIGGER_NONE) return moved;
   if (seen->has_curve && !in_doubt(loop) && gain_moved(loop)) return WEIR_TRIGGER_GAIN;
-  return loop->since_decision >= weir_model.period ? WEIR_TRIGGER_PERIODIC : WEIR_TRIGGER_NONE;
+  return loop->since_decision >= weir_constants.period ? WEIR_TRIGGER_PERIODIC : WEIR_TRIGGER_NONE;
 }
 
 /* After a switch: is it slower than foretold, and than what the plan before it achieved?  Where
@@ -66,7 +66,7 @@ static bool division_failed(const weir_loop *loop) {
   const weir_learnt *l = &loop->learnt;
   return loop->current.buckets > 0 && !loop->fuse_failed && l->heard_id == loop->current.id &&
          l->step_count >= proved_steps && loop->undivided_s > 0.0 && !in_doubt(loop) &&
-         l->step_s > (1.0 + weir_model.change) * loop->undivided_s;
+         l->step_s > (1.0 + weir_constants.change) * loop->undivided_s;
 }
 
 /* Decide, and put a switch on probation. */

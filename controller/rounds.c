@@ -167,7 +167,7 @@ static bool has_settled(const weir_rounds *r, uint64_t step) {
  * be left. */
 static void keep_withheld(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
-  const uint64_t soon = weir_model.period - weir_model.dwell;
+  const uint64_t soon = weir_constants.period - weir_constants.dwell;
   const bool before = r->withheld;
   if (seen->trial || weir_plan_sparse(&seen->plan)) return;
   r->withheld = weir_method_of(&seen->plan) < WEIR_METHODS && !weir_plan_rounds(&seen->plan);
@@ -179,7 +179,7 @@ static void settle(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   if (r->settled || seen->trial || !has_settled(r, seen->step)) return;
   r->settled = true;
-  loop->since_decision = weir_model.period;
+  loop->since_decision = weir_constants.period;
 }
 
 /* The directive finds no room any more, or the round had to end before its time (controller.c). */
@@ -698,7 +698,7 @@ static bool overtaken(const weir_loop *loop, const weir_observation *seen) {
   for (size_t a = 0; a < WEIR_ARMS; a++) {
     if (!weir_arm_counts(&in, a)) continue;
     weir_best_of_arm(&in, weir_arm_at(a), &other);
-    if (other.progress_per_s > (1.0 + weir_model.change) * now.progress_per_s) return true;
+    if (other.progress_per_s > (1.0 + weir_constants.change) * now.progress_per_s) return true;
   }
   return false;
 }

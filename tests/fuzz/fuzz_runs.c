@@ -14,6 +14,7 @@
 #include "base/crc32c.h"
 #include "changes.h"
 #include "cli.h"
+#include "demand.h"
 #include "lab/explain.h"
 #include "lab/report.h"
 #include "lab/run_record.h"
@@ -53,13 +54,6 @@ enum { DECISIONS, STEPS, SUMMARY, COMPARISON, EMULATION, RECORD, KEPT, FILES };
 /* As the first byte names them. */
 static const char kinds[] = "dsScerk";
 static char folder[] = "/tmp/weir-fuzz-runs-XXXXXX";
-
-static void demand(bool holds, const char *what) {
-  if (!holds) {
-    fprintf(stderr, "fuzz_runs: %s (%s)\n", what, weir_last_error());
-    abort();
-  }
-}
 
 static char *path_of(const char *name) { return g_build_filename(folder, name, NULL); }
 

@@ -7,13 +7,7 @@
 #include "base/base.h"
 #include "changes.h"
 #include "controller/decide.h"
-
-static void demand(bool holds, const char *what) {
-  if (!holds) {
-    fprintf(stderr, "fuzz_runs: %s (%s)\n", what, weir_last_error());
-    abort();
-  }
-}
+#include "demand.h"
 
 void feed_decision(size_t policy, const uint8_t *data, size_t size) {
   static weir_decision d;

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "changes.h"
 #include "cli.h"
+#include "demand.h"
 #include "lab/savepoint.h"
 #include "lab/trainer_state.h"
 #include "session/state.h"
@@ -26,13 +27,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { ROWS = 8, A = 96, B = 5, N = A + B, STEPS = 4, RUN = 77 };
-
-static void demand(bool holds, const char *what) {
-  if (!holds) {
-    fprintf(stderr, "fuzz_states: %s (%s)\n", what, weir_last_error());
-    abort();
-  }
-}
 
 /* --- bytes ------------------------------------------------------------------------------------ */
 

@@ -17,6 +17,7 @@
 #include "controller/controller.h"
 #include "controller/stages.h"
 #include "controller/table.h"
+#include "demand.h"
 #include "lab/scenario.h"
 #include "lab/schedule.h"
 #include "lab/trace.h"
@@ -25,13 +26,6 @@
 #include "session/state.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void demand(bool holds, const char *what) {
-  if (!holds) {
-    fprintf(stderr, "fuzz_texts: %s (%s)\n", what, weir_last_error());
-    abort();
-  }
-}
 
 /* --- words ------------------------------------------------------------------------------------ */
 
