@@ -845,7 +845,10 @@ Test(rounds, very_many_tensors_go_undivided) {
 /* Before a step in which a plan is in force that has so many trials behind it.  Losses fall from 4
  * by a thousandth a step, clearly. */
 static void open_loop(weir_loop *loop, const char *plan, uint32_t rule, uint64_t steps) {
+  static weir_plan_bucket room[2];
   memset(loop, 0, sizeof *loop);
+  loop->table = &room[0];
+  loop->next_table = &room[1];
   loop->policy = &weir_policy_weir;
   loop->workers = RANKS;
   loop->risk = WEIR_RISK_MEASURED;
