@@ -235,7 +235,6 @@ Test(short_messages, are_noticed) {
     for (uint32_t row = 0; row < c->rows; row++)
       for (int liar = 0; liar < size; liar++)
         for (int which = 0; run(c, row, liar, which); which++) messages++;
-    cr_log_info("%s: %d messages", c->name, messages);
     cr_assert_gt(messages, 0, "%s", c->name);
   }
 }
@@ -308,5 +307,5 @@ Test(short_messages, end_the_step_of_any_plan) {
   for (uint32_t arm = 0; arm < GROUP_ARMS; arm++)
     for (int liar = 0; liar < 2; liar++) /* rank 0 is the one that selects for all */
       for (int which = 0; step_is_lost(arm, liar, which); which++) messages++;
-  cr_log_info("%d messages", messages);
+  cr_assert_gt(messages, 0);
 }
