@@ -47,8 +47,8 @@ typedef struct weir_group_shape {
 /* Has every machine as many ranks as the others?  Three and one do not, though ranks divide by
  * machines: there much is exchanged among all ranks that else is on two levels. */
 bool weir_shape_even(weir_group_shape shape);
-/* The same where ranks may share machines: what crosses links between machines, those inside
- * counting as nothing beside them.  With one machine its own links count. */
+/* weir_cost_plan() where ranks may share machines: what crosses links between machines, those
+ * inside counting as nothing beside them.  With one machine its own links count. */
 weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
                                        size_t elements, size_t kept);
 /* Bytes of the block that a rank gathers under an AG plan; others 0. */

@@ -203,17 +203,13 @@ Test(session_hosts, native_is_refused_over_tcp) {
   finish(out);
 }
 
-/* The adaptive policy is told of the machines: hierarchical arms are among its candidates. */
-static void considers_machines(double momentum) {
-  char path[] = "hosts-XXXXXX", line[65536] = "";
+/* The first line of the run's journal; all ranks end well, under the same plan. */
+static void first_decision(run r, char line[65536]) {
+  char path[] = "hosts-XXXXXX";
   const int fd = mkstemp(path);
   cr_assert_geq(fd, 0);
   (void)close(fd);
-  const run r = {.policy = "weir",
-                 .journal = path,
-                 .steps = 400,
-                 .host = {"left", "left", "right", "right"},
-                 .momentum = momentum};
+  r.journal = path;
   outcome *out = start(&r);
   for (int rank = 0; rank < RANKS; rank++) {
     cr_assert_eq(out[rank].status, WEIR_OK, "rank %d: %s", rank, out[rank].message);
@@ -221,9 +217,19 @@ static void considers_machines(double momentum) {
   }
   finish(out);
   FILE *file = fopen(path, "r");
-  cr_assert(file != NULL && fgets(line, sizeof line, file) != NULL, "no decision");
+  cr_assert(file != NULL && fgets(line, 65536, file) != NULL, "no decision");
   (void)fclose(file);
   (void)unlink(path);
+}
+
+/* The adaptive policy is told of the machines: hierarchical arms are among its candidates. */
+static void considers_machines(double momentum) {
+  char line[65536];
+  first_decision((run){.policy = "weir",
+                       .steps = 400,
+                       .host = {"left", "left", "right", "right"},
+                       .momentum = momentum},
+                 line);
   cr_assert(strstr(line, "\"hosts\":2") != NULL, "%.600s", line);
   cr_assert(strstr(line, "\"dense-hier-ring\"") != NULL && strstr(line, "\"hier-sra\"") != NULL);
 }
@@ -246,23 +252,12 @@ static double foretold_ms(const char *line, const char *plan) {
 
 /* On three ranks and one hier-sra is run among all, as sra is: it is foretold to take as long. */
 Test(session_hosts, the_adaptive_policy_is_told_of_uneven_machines) {
-  char path[] = "hosts-XXXXXX", line[65536] = "";
-  const int fd = mkstemp(path);
-  cr_assert_geq(fd, 0);
-  (void)close(fd);
-  const run r = {.policy = "weir",
-                 .journal = path,
-                 .steps = 20,
-                 .host = {"left", "left", "left", "right"},
-                 .divided = true};
-  outcome *out = start(&r);
-  for (int rank = 0; rank < RANKS; rank++)
-    cr_assert_eq(out[rank].status, WEIR_OK, "rank %d: %s", rank, out[rank].message);
-  finish(out);
-  FILE *file = fopen(path, "r");
-  cr_assert(file != NULL && fgets(line, sizeof line, file) != NULL, "no decision");
-  (void)fclose(file);
-  (void)unlink(path);
+  char line[65536];
+  first_decision((run){.policy = "weir",
+                       .steps = 20,
+                       .host = {"left", "left", "left", "right"},
+                       .divided = true},
+                 line);
   cr_assert(strstr(line, "\"hosts\":2,\"largest\":3") != NULL, "%.600s", line);
   const double all = foretold_ms(line, "companded:0.15625:sra");
   cr_assert_gt(all, 0);
