@@ -75,6 +75,8 @@ weir_status weir_policy_check(const char *policy);
 weir_status weir_risk_check(const char *risk);
 /* Likewise of weir_options.update_rule. */
 weir_status weir_update_rule_check(const char *rule);
+/* Of one that is valid: does it divide by what gradients were like? */
+bool weir_update_rule_adapts(const char *rule);
 /* Can the policy do without error feedback?  WEIR_E_INVALID says why not. */
 weir_status weir_policy_check_without_feedback(const char *policy);
 /* What the plan that a session starts with follows from, beside the policy. */

@@ -35,6 +35,11 @@ weir_status weir_update_rule_check(const char *rule) {
   return weir_rule_parse(rule, &ignored);
 }
 
+bool weir_update_rule_adapts(const char *rule) {
+  uint32_t known = WEIR_RULE_ADAPTIVE;
+  return weir_rule_parse(rule, &known) == WEIR_OK && known == WEIR_RULE_ADAPTIVE;
+}
+
 weir_status weir_risk_check(const char *risk) {
   uint32_t ignored;
   return weir_risk_parse(risk, &ignored);

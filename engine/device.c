@@ -111,7 +111,8 @@ static weir_device_bucket shape_of(const weir_on_device *on, const weir_bucket *
                               .tensors_at = bucket->first,
                               .thin = thin,
                               .rank = weir_lowrank_rank(bucket),
-                              .first_sum = bucket->first_sum};
+                              .first_sum = bucket->first_sum,
+                              .damped = bucket->damped};
 }
 
 /* Page-locked memory at *memory, unless there is some already. */

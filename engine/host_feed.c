@@ -1,4 +1,12 @@
-/* Error feedback in host memory: e = g + r, or with momentum correction e = (m u + g) + r. */
+/* Error feedback in host memory: e = g + r, or with momentum correction e = (m u + g) + r.
+ *
+ * Damped, e = g + r / 2, and what compressing leaves joins the other half (host_bucket.c): of what
+ * is lost every part is still fed, a half of it in each step.  What is sent is then g and r(t) -
+ * r(t + 1), as ever; but where rounding errs by some v in the mean square, independently from step
+ * to step, r has the variance 4/3 v and not v, and so the noise of what is sent 4/3 v where it was 2
+ * v, and less of it from one step to the next.  An optimizer that divides by the root of what
+ * squares of gradients were like makes smaller steps for as long as there is such noise
+ * (docs/internals/progress.md, "What few bits take from Adam's steps"). */
 #include <math.h>
 #include <string.h>
 
@@ -20,6 +28,7 @@
 typedef struct feed {
   weir_codec_context *context;
   size_t first;  /* of the bucket's elements */
+  bool damped;   /* half of r is fed */
   bool copies;   /* e = g as it is: there is no residual, and nothing is selected */
   unsigned type; /* weir_type, of what g is */
   const void *g;
@@ -55,7 +64,9 @@ static void feed_block(feed *f, size_t at, size_t count, size_t part) {
     g = f->next + at;
   }
   if (f->r != NULL) {
-    weir_ahead_feed(f->context, f->first + at, g, f->r + at, e, count, moments);
+    if (f->damped) weir_halve(f->r + at, count, e);
+    const float *const r = f->damped ? e : f->r + at;
+    weir_ahead_feed(f->context, f->first + at, g, r, e, count, moments);
   } else if (f->copies) {
     if (g != e) memcpy(e, g, count * sizeof *e);
     moments->sum_square += weir_sum_square(e, count);
@@ -122,6 +133,7 @@ static void feed_tensor(weir_bucket *bucket, size_t t) {
   const size_t at = engine->layout.offset[t], n = engine->layout.offset[t + 1] - at;
   feed f = {.context = bucket->context,
             .first = at - bucket->at,
+            .damped = bucket->damped,
             .copies = bucket->codec->dense && !bucket->codec->rounds,
             .type = engine->types[t],
             .g = engine->submitted[t],

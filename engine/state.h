@@ -60,6 +60,7 @@ typedef struct weir_bucket {
   bool all;              /* or so, or compressed on its way: the exchange works on all of e */
   bool parts;            /* compressed on its way by the backend, which has the sum */
   bool leaves;           /* something of e stays behind as residual */
+  bool damped;           /* half of the residual is fed, the other half stays as well */
   weir_cost_terms terms; /* what its exchange is expected to cost */
   double due;            /* bytes that a rank is expected to gather */
   /* In the set's arena: what is selected or shared, and one wire message a rank where messages are

@@ -119,6 +119,8 @@ typedef struct weir_codec {
   bool ahead;          /* selects the largest of all: weir_ahead_begin lists what it is after */
   bool device;         /* kernels/cuda has its operations */
   bool touched;        /* messages are of what gradients have touched, and their length with it */
+  bool damps;          /* rounds every element to a value beside it, so that half of the residual
+                          may wait (engine/host_feed.c) */
   bool unbiased;       /* what it loses is nothing on average, or half a unit of 16 bits at most: it
                           may go without error feedback */
   /* What it takes of a processor with some GB/s, to an order of magnitude; the first measured steps
@@ -230,6 +232,9 @@ void weir_scatter_zero(float *e, const uint32_t *index, size_t k);
 /* to[index[i]] += value[i] */
 void weir_scatter_add(float *to, const uint32_t *index, const float *value, size_t k);
 void weir_scale(float *x, size_t n, float factor);
+/* to = x / 2, and to += x / 2, at most the largest float. */
+void weir_halve(const float *x, size_t n, float *to);
+void weir_add_half(const float *x, size_t n, float *to);
 /* Deterministic, whatever the vector width. */
 double weir_sum_square(const float *x, size_t n);
 /* Elements that are neither 0 nor -0; NaN counts. */

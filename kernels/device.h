@@ -27,7 +27,7 @@
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 9u
+#define WEIR_DEVICE_VERSION 10u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -62,6 +62,7 @@ typedef struct weir_device_bucket {
   /* THIN: its tensors, borrowed as the layout is; columns of P and Q; floats that travel first. */
   const weir_thin *thin;
   size_t rank, first_sum;
+  bool damped; /* half of r is fed; publish adds the other half to e */
 } weir_device_bucket;
 
 /* A part of e that somebody on the host wants to see. */

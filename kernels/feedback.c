@@ -1,5 +1,7 @@
 /* Error feedback, e = g + residual (flexible communication, equation 2), and the small passes
  * around it. */
+#include <float.h>
+
 #include "kernels/internal.h"
 
 void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments) {
@@ -31,4 +33,16 @@ void weir_scatter_add(float *to, const uint32_t *index, const float *value, size
 
 void weir_scale(float *x, size_t n, float factor) {
   for (size_t i = 0; i < n; i++) x[i] *= factor;
+}
+
+void weir_halve(const float *x, size_t n, float *to) {
+  for (size_t i = 0; i < n; i++) to[i] = 0.5F * x[i];
+}
+
+void weir_add_half(const float *x, size_t n, float *to) {
+  for (size_t i = 0; i < n; i++) {
+    const float sum = to[i] + 0.5F * x[i];
+    const float below = sum < FLT_MAX ? sum : FLT_MAX;
+    to[i] = below > -FLT_MAX ? below : -FLT_MAX;
+  }
 }

@@ -369,6 +369,7 @@ weir_status weir_session_create_engine(weir_session *session) {
       .counts = session->device_ops == NULL && !(session->options.momentum_correction > 0) &&
                 weir_policy_counts(session->options.policy, session->options.risk),
       .without_feedback = !session->options.error_feedback,
+      .damped = weir_update_rule_adapts(session->options.update_rule),
       .keep_nonfinite = session->keep_nonfinite,
       .profile = session->options.profile || session->options.overlap,
       .scope = &session->inside.scope};

@@ -30,6 +30,14 @@ __global__ static void sample(const float *g, const float *r, const weir_device_
   }
 }
 
+__global__ static void halve(const float *x, size_t n, float *to) {
+  WEIR_CUDA_EACH(i, n) { to[i] = 0.5F * x[i]; }
+}
+
+__global__ static void add_half(const float *x, size_t n, float *to) {
+  WEIR_CUDA_EACH(i, n) { to[i] = fmaxf(fminf(to[i] + 0.5F * x[i], FLT_MAX), -FLT_MAX); }
+}
+
 __global__ static void publish(float *to, const float *sum, size_t n, float share,
                                uint32_t *overflow) {
   bool finite = true;
@@ -222,13 +230,20 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
   if (status == WEIR_OK) status = in_one_piece(device, unit, task->g, &fed.g);
   if (status == WEIR_OK) status = weir_device_correct(device, unit, &fed.g);
   if (status == WEIR_OK) status = weir_cuda_clear(cuda, unit->told, sizeof *unit->told);
+  const bool damped = unit->bucket.damped && r != NULL;
+  if (status == WEIR_OK && damped) { /* there, as the sum's place may hold g */
+    fed.r = device->e + at;
+    status =
+        weir_cuda_launch(cuda, "halving", weir_cuda_grid(cuda, unit->bucket.n, WEIR_CUDA_BLOCK),
+                         WEIR_CUDA_BLOCK, halve, r, unit->bucket.n, device->e + at);
+  }
   if (status == WEIR_OK && task->sample_count > 0) {
     status = weir_cuda_launch(cuda, "sampling", task->sample_count * SAMPLING, WEIR_CUDA_BLOCK,
                               sample, fed.g, fed.r, task->samples);
   }
   bool fused =
       (unit->bucket.kind == WEIR_DEVICE_SELECT || unit->bucket.kind == WEIR_DEVICE_ENCODE) &&
-      task->bins == NULL;
+      task->bins == NULL && !damped;
   if (status == WEIR_OK && !fused) {
     status = weir_cuda_ef_accumulate(cuda, fed.g, fed.r, fed.e, unit->bucket.n, fed.moments);
     fed.g = fed.r = NULL;
@@ -397,6 +412,11 @@ weir_status weir_device_publish(weir_device *device, size_t bucket, void *const 
     status = publish_run(unit, &r, sum + r.at, share);
   if (status == WEIR_OK && unit->bucket.kind == WEIR_DEVICE_PARTS)
     status = weir_device_lost(device, bucket);
+  if (status == WEIR_OK && unit->bucket.damped && device->residual != NULL)
+    status = weir_cuda_launch(cuda, "keeping back",
+                              weir_cuda_grid(cuda, unit->bucket.n, WEIR_CUDA_BLOCK),
+                              WEIR_CUDA_BLOCK, add_half, device->residual + unit->bucket.at,
+                              unit->bucket.n, device->e + unit->bucket.at);
   return status == WEIR_OK ? weir_cuda_launch(cuda, "reporting", 1, 1, report, cuda->fault,
                                               unit->overflow, &device->verdict[bucket])
                            : status;

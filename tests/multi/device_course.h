@@ -153,6 +153,7 @@ static inline weir_engine_config config_of(const member *m, const course *c, scr
                               .device = device ? m->rank % c->device.devices() : 0,
                               .device_timeout_s = 20,
                               .devices = c->where != 0,
+                              .damped = c->seed % 2 == 0,
                               .rooms = c->rooms && c->where == (1U << m->size) - 1,
                               .rooms_inside = c->inside && c->rooms};
 }

@@ -35,7 +35,7 @@ typedef struct random_course {
   uint8_t types[COURSE_TENSORS];
   double momentum;
   unsigned threads;
-  bool curve, keep_nonfinite, without_feedback;
+  bool curve, keep_nonfinite, without_feedback, damped;
   int count;                       /* of steps */
   int number[COURSE_STEPS];        /* what a step's gradients are drawn by */
   script_step steps[COURSE_STEPS]; /* with the plan that is in force, whatever the action */
@@ -95,6 +95,7 @@ static inline void course_draw_options(random_course *c, weir_rng *rng) {
   c->curve = course_coin(rng);
   c->keep_nonfinite = course_coin(rng);
   c->without_feedback = course_one_in(rng, 10);
+  c->damped = course_coin(rng);
   c->momentum = course_one_in(rng, 3) && !c->without_feedback ? 0.9 : 0;
 }
 
@@ -260,10 +261,10 @@ static inline void course_print_step(const random_course *c, int step) {
 
 static inline void course_print(const random_course *c) {
   static const char *const types[] = {"fp32", "fp16", "bf16"};
-  fprintf(stderr, "course %llu: %d ranks, machines \"%s\", momentum %g, %u threads%s%s%s\n",
+  fprintf(stderr, "course %llu: %d ranks, machines \"%s\", momentum %g, %u threads%s%s%s%s\n",
           (unsigned long long)c->seed, c->ranks, c->machines, c->momentum, c->threads,
           c->curve ? ", curve" : "", c->keep_nonfinite ? ", keeps NaN" : "",
-          c->without_feedback ? ", without feedback" : "");
+          c->without_feedback ? ", without feedback" : "", c->damped ? ", damped" : "");
   for (size_t t = 0; t < c->tensors; t++)
     fprintf(stderr, "  tensor %zu: %zu elements, %zu rows, %s%s\n", t,
             c->offset[t + 1] - c->offset[t], c->rows[t], types[c->types[t]],

@@ -296,6 +296,7 @@ static weir_engine *create(player *p) {
                                .codec_threads = c->threads,
                                .counts = c->momentum == 0,
                                .without_feedback = c->without_feedback,
+                               .damped = c->damped,
                                .keep_nonfinite = c->keep_nonfinite,
                                .profile = true};
   if (c->curve) config.hooks.want_curve = always;

@@ -1,0 +1,99 @@
+/* Half of what rounding has left is fed in a step, and half waits, where the optimizer divides by
+ * what gradients were like (weir_options.update_rule); against averages worked out by hand.
+ *
+ * Of {49, 14} again and again, companded of 4 bits sends 49 = 7^2, which is exact, and 16 = 4^2 for
+ * the 14: -2 stays.  In later steps there is no gradient, and what is left, which is all alike, is
+ * sent as it is fed: all of it at once, or a half of it in every step, until a plan sends whatever
+ * there is. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "device.h"
+#include "session_ranks.h"
+
+enum { RANKS = 2, N = 512, STEPS = 4 };
+
+typedef struct worker {
+  int rank;
+  const char *group, *policy, *rule;
+  const test_device *device;
+  weir_status status; /* out */
+  char message[512];
+  float average[STEPS]; /* of what was 14 */
+} worker;
+
+static weir_status one_step(worker *w, weir_session *session, float *on, int step) {
+  float g[N];
+  for (size_t i = 0; i < N; i++) g[i] = step > 0 ? 0.0F : i % 2 == 0 ? 49.0F : 14.0F;
+  if (on != NULL) w->device->put(on, g, sizeof g);
+  weir_status status = weir_step_begin(session, NULL);
+  if (status == WEIR_OK) status = weir_submit(session, 0, on != NULL ? on : g);
+  if (status == WEIR_OK) status = weir_step_end(session, NULL);
+  if (on != NULL) w->device->get(g, on, sizeof g);
+  w->average[step] = g[1];
+  for (size_t i = 0; i < N && status == WEIR_OK; i++)
+    if (g[i] != (i % 2 == 1 ? g[1] : step > 0 ? 0.0F : g[0])) w->average[step] = -999.0F;
+  return status;
+}
+
+static void *work(void *argument) {
+  worker *w = argument;
+  weir_options options = session_options(w->rank, RANKS, w->group, w->policy);
+  weir_session *session = NULL;
+  options.update_rule = w->rule;
+  options.device = w->device != NULL ? 0 : -1;
+  float *const on = w->device != NULL ? w->device->memory(N * sizeof *on) : NULL;
+  w->status = session_open(&session, &options, N);
+  for (int step = 0; step < STEPS && w->status == WEIR_OK; step++)
+    w->status = one_step(w, session, on, step);
+  if (w->status != WEIR_OK) (void)snprintf(w->message, sizeof w->message, "%s", weir_last_error());
+  weir_session_free(session);
+  if (on != NULL) w->device->forget(on);
+  return NULL;
+}
+
+static void check(const char *plan, const char *rule, const float due[STEPS]) {
+  static int turn;
+  static test_device device;
+  char group[64], policy[128];
+  device = test_device_open();
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
+  (void)snprintf(policy, sizeof policy, "schedule:%s;step=2:none:1:dense-ring", plan);
+  for (unsigned where = 0; where < 1U << RANKS; where++) {
+    worker w[RANKS];
+    (void)snprintf(group, sizeof group, "damped %d %d", (int)getpid(), turn++);
+    for (int r = 0; r < RANKS; r++)
+      w[r] = (worker){.rank = r,
+                      .group = group,
+                      .policy = policy,
+                      .rule = rule,
+                      .device = where >> r & 1 ? &device : NULL};
+    session_threads(w, sizeof *w, RANKS, work);
+    for (int r = 0; r < RANKS; r++) {
+      cr_assert_eq(w[r].status, WEIR_OK, "%s: %s", policy, w[r].message);
+      for (int s = 0; s < STEPS; s++)
+        cr_assert_eq(w[r].average[s], due[s], "%s, %s, devices %u: rank %d, step %d: %g, not %g",
+                     policy, rule, where, r, s, (double)w[r].average[s], (double)due[s]);
+    }
+  }
+}
+
+Test(damped, half_of_what_rounding_leaves_waits, .timeout = 60) {
+  const float due[STEPS] = {16, -1, -1, 0};
+  check("companded:0.125:ag", "adaptive", due);
+  check("companded:0.125:sra", "adaptive", due);
+  check("companded:0.125:path=rs.c.ag.d.ag", "adaptive", due);
+}
+
+Test(damped, under_sgd_all_of_it_is_fed, .timeout = 60) {
+  const float due[STEPS] = {16, -2, 0, 0};
+  check("companded:0.125:ag", "sgd", due);
+  check("companded:0.125:sra", "sgd", due);
+}
+
+/* What a list leaves out is no rounding: it is fed until it is sent. */
+Test(damped, what_is_not_selected_is_fed_whole, .timeout = 60) {
+  const float due[STEPS] = {0, 14, 0, 0};
+  check("topk:0.5:ag", "adaptive", due);
+}
