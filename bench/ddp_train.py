@@ -214,11 +214,13 @@ def prepare(method, model, optimizer, schedule, steps):
     """What is called after every step, to ask whether the step is a trial's, and to name the plan in
     force."""
     name, *settings = method.split(":")
-    if name == "weir":
+    if name in ("weir", "undamped"):
         import weir.torch
 
         policy = ":".join(settings)
         options = {"policy": policy} if policy else {"steps": steps}
+        if name == "undamped":
+            options["update_rule"] = "sgd"
         attached = weir.torch.attach(model, optimizer, scheduler=schedule, **options)
         return (lambda: None), (lambda: attached.trial), lambda: attached.session.plan
     if name in ("fp16", "bf16"):
@@ -273,7 +275,7 @@ def train(options):
         )
     stepped, in_trial, plan = prepare(options.method, model, optimizer, schedule, steps)
     source = itertools.islice(batches(task, data, ranks, rank, options.seed), steps)
-    if options.method.startswith("weir"):
+    if options.method.startswith(("weir", "undamped")):
         import weir.torch
 
         source = weir.torch.batches(source, model, length=steps)
@@ -338,7 +340,8 @@ def main():
     parser.add_argument(
         "--method",
         required=True,
-        help="fp32, fp16, bf16, powersgd:RANK:START, local:PERIOD:WARMUP or weir[:POLICY]",
+        help="fp32, fp16, bf16, powersgd:RANK:START, local:PERIOD:WARMUP, weir[:POLICY], or "
+        "undamped:POLICY, which feeds all of what rounding leaves, as under SGD",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=0)

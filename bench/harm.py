@@ -72,7 +72,18 @@ def stages_of(plan):
     ]
 
 
-def train(name, seed, steps, stages):
+def send(codec, g, held, fed):
+    """What is sent of g, of whose residual so much is fed; held becomes the next residual."""
+    sent = codec[0](g + fed * held, codec[1])
+    held += g - sent
+    return sent
+
+
+def gradient(weights):
+    return torch.cat([w.grad.flatten() for w in weights])
+
+
+def train(name, seed, steps, stages, fed):
     torch.manual_seed(seed)
     task = Task(name)
     data, _ = text() if task.kind == "text" else images()
@@ -94,14 +105,10 @@ def train(name, seed, steps, stages):
                 loss = task.loss(model, *next(feeds[rank]))
                 loss.backward()
                 told.append(loss.item())
-                g = torch.cat([w.grad.flatten() for w in weights])
+                g = gradient(weights)
             else:
                 g = sum(sent) / WORKERS
-            if codec is not None:
-                e = g + held[rank]
-                g = codec[0](e, codec[1])
-                held[rank] = e - g
-            sent.append(g)
+            sent.append(g if codec is None else send(codec, g, held[rank], fed))
         for w, part in zip(weights, sent[-1].split([w.numel() for w in weights]), strict=True):
             w.grad = part.view_as(w).clone()
         task.clip(model)
@@ -116,6 +123,7 @@ def main(argv):
     p.add_argument("--model", default="lstm", choices=("mlp", "cnn", "gpt", "lstm", "vit"))
     p.add_argument("--seeds", default="1,2", help="whole numbers")
     p.add_argument("--steps", type=int, default=600)
+    p.add_argument("--fed", type=float, default=0.5, help="of the residual in a step; 1: all of it")
     p.add_argument(
         "plans",
         nargs="*",
@@ -136,7 +144,7 @@ def main(argv):
     )
     print("|" + "---|" * (3 + o.steps // SHOWN))
     for seed in seeds:
-        fp32 = train(o.model, seed, o.steps, [])
+        fp32 = train(o.model, seed, o.steps, [], o.fed)
         print(
             f"| {o.model} | {seed} | fp32 |" + "".join(f" {loss:.4f} |" for loss in fp32),
             flush=True,
@@ -144,7 +152,9 @@ def main(argv):
         for plan in o.plans:
             over = [
                 a - b
-                for a, b in zip(train(o.model, seed, o.steps, stages[plan]), fp32, strict=True)
+                for a, b in zip(
+                    train(o.model, seed, o.steps, stages[plan], o.fed), fp32, strict=True
+                )
             ]
             print(
                 f"| {o.model} | {seed} | {plan} |" + "".join(f" {loss:+.4f} |" for loss in over),
