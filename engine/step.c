@@ -265,7 +265,7 @@ static void conclude(weir_engine *engine, bool counts, weir_step_info *info) {
   weir_average_keep(engine, !counts);
   engine->pending = engine->headers[0].directive;
   engine->exchanges++;
-  engine->turn++;
+  if (counts) engine->turn++; /* a dropped step is nobody's: whose turn it was has it again */
   if (counts && !engine->in_trial) engine->committed++;
   if (hooks->observe != NULL) hooks->observe(hooks->user, engine->headers, engine->size, &record);
 }

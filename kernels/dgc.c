@@ -13,7 +13,7 @@
  * little) is found out, and takes more passes; short tensors and k > n/4 are searched exactly.
  *
  * The paper's momentum correction, momentum factor masking, clipping and warm-up change what comes
- * into a codec, not the codec: decorate.h, and engine/velocity.c, which goes with any codec. */
+ * into a codec, not the codec: decorate.h, which goes with any codec. */
 #include <math.h>
 
 #include "kernels/internal.h"

@@ -1,4 +1,4 @@
-/* The low-rank codec's parts; engine/exchange_lowrank.c puts them together, because between them
+/* The low-rank codec's parts; engine/lowrank.c puts them together, because between them
  * lie two all-reduces. */
 #ifndef WEIR_KERNELS_POWERSGD_H
 #define WEIR_KERNELS_POWERSGD_H

@@ -43,11 +43,11 @@ static void mark_top(const float *e, size_t first, size_t end, bool *kept) {
   pthread_mutex_unlock(&sorting);
 }
 
-/* What rank sends in this step. */
+/* What rank sends in this step.  A step that was dropped is no rank's turn. */
 static void reference_sent(const course *c, int rank, int step, float *sent) {
   static _Thread_local float e[N], of_root[N];
   static _Thread_local bool kept[N];
-  const int root = c->star ? step % RANKS : rank;
+  const int root = c->star ? (step - (step > BAD_STEP)) % RANKS : rank;
   memset(kept, 0, sizeof kept);
   for (size_t i = 0; i < N; i++) {
     e[i] = c->residual[rank][i] + c->gradient[rank][i];
@@ -115,7 +115,7 @@ static void run_rank(member *m) {
     weir_step_info info;
     for (size_t i = 0; i < N; i++) gradient[i] = drawn(m->rank, step, i);
     memcpy(c->gradient[m->rank], gradient, sizeof gradient);
-    const bool bad = step == BAD_STEP && !c->star;
+    const bool bad = step == BAD_STEP;
     if (bad && m->rank == 1) gradient[777] = NAN;
     status = run_step(engine, gradient, &info);
     if (bad) status = status == WEIR_E_NONFINITE ? WEIR_OK : WEIR_E_INTERNAL;
