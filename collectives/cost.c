@@ -58,9 +58,18 @@ static weir_cost_terms ring(int n, double bytes) {
   return mutual(n, 2.0 * (n - 1), 2.0 * (n - 1) / n * bytes);
 }
 
-/* Binomial reduce and binomial broadcast: everything crosses 2L links one after the other. */
+/* Hops of a binomial tree's deepest rank: one fewer than the root has messages where n is no power
+ * of two, and all of those are on their way at once. */
+static int depth(int n) { return rounds(weir_halving_place(0, n).core); }
+
+/* Once up or down: the root's link has everything as often as it has children. */
+static weir_cost_terms binomial(int n, double bytes) {
+  return (weir_cost_terms){depth(n), rounds(n) * bytes, 0.0};
+}
+
+/* Binomial reduce and binomial broadcast. */
 static weir_cost_terms tree(int n, double bytes) {
-  return (weir_cost_terms){2.0 * rounds(n), 2.0 * rounds(n) * bytes, 0.0};
+  return (weir_cost_terms){2.0 * depth(n), 2.0 * rounds(n) * bytes, 0.0};
 }
 
 /* The core of 2^k ranks exchanges halves, quarters, ... and back; with ranks left over all bytes go
@@ -71,11 +80,21 @@ static weir_cost_terms halving(int n, double bytes) {
   return mutual(n, 2.0 * rounds(core) + fold, (2.0 * (core - 1) / core + fold) * bytes);
 }
 
+/* In `exchanges` rounds, two of them for ranks left over.  Who waits for one of those is a latency
+ * late, and so is whom it tells; but as long as they are in one half of the core alone, what the
+ * other half sends them in the last exchange is there by then. */
+static weir_cost_terms doubled(int n, double exchanges, double bytes) {
+  const int core = weir_halving_place(0, n).core, extra = n - core;
+  weir_cost_terms t = mutual(n, exchanges, bytes);
+  t.alpha_terms -= extra > 0 && 2 * extra <= core ? 1.0 : 0.0;
+  return t;
+}
+
 /* Everything in each exchange of the core. */
 static weir_cost_terms doubling(int n, double bytes) {
   const int core = weir_halving_place(0, n).core;
   const double hops = rounds(core) + (core < n ? 2.0 : 0.0);
-  return mutual(n, hops, hops * bytes);
+  return doubled(n, hops, hops * bytes);
 }
 
 /* Without a link's latency and rate: its most latencies and its most bytes, which may not lie on
@@ -137,8 +156,7 @@ static const weir_cost_terms unknown = {INFINITY, INFINITY, 0.0};
 weir_cost_terms weir_cost_broadcast(uint32_t algorithm, int n, double bytes) {
   if (algorithm >= WEIR_BROADCAST_COUNT) return unknown;
   if (n <= 1) return nothing;
-  if (algorithm == WEIR_BROADCAST_BINOMIAL)
-    return (weir_cost_terms){rounds(n), rounds(n) * bytes, 0.0};
+  if (algorithm == WEIR_BROADCAST_BINOMIAL) return binomial(n, bytes);
   if (algorithm == WEIR_BROADCAST_DIRECT)
     return (weir_cost_terms){1.0, (n - 1.0) * bytes, 0.0}; /* across the root's link */
   /* Chunks follow one another without waiting: only a chunk's way down the chain
@@ -163,7 +181,7 @@ weir_cost_terms weir_cost_allgather(uint32_t algorithm, int n, double bytes) {
     weir_halving_ranks(0, distance, n, &first, &most);
     blocks += most;
   }
-  return mutual(n, rounds(core) + 2.0, blocks * bytes);
+  return doubled(n, rounds(core) + 2.0, blocks * bytes);
 }
 
 weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes) {
@@ -174,7 +192,7 @@ weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes
 
 weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes) {
   if (algorithm >= WEIR_REDUCE_COUNT) return unknown;
-  return (weir_cost_terms){rounds(n), rounds(n) * bytes, 0.0};
+  return binomial(n, bytes);
 }
 
 /* Every block but the root's own crosses its link. */

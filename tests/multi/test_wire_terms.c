@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "collectives/comm.h"
+#include "collectives/select.h"
 #include "group.h"
 
 enum { N = 24000 };
@@ -173,4 +174,100 @@ Test(wire_terms, rows_charge_the_bytes_that_are_sent) {
                 r->plan, t->alpha_terms);
     }
   }
+}
+
+/* --- latencies and messages of single rows ---------------------------------------------------- */
+
+/* Every rank's clock counts latencies: a message is there one after it was sent, and who waits for
+ * it goes on then. */
+typedef struct clocks {
+  weir_kind kind;
+  uint32_t row;
+  const weir_transport_ops *ops; /* those that send */
+  double now[GROUP_MAX], sent_at[GROUP_MAX][GROUP_MAX][32];
+  unsigned sent[GROUP_MAX][GROUP_MAX], taken[GROUP_MAX][GROUP_MAX];
+  double messages, bytes; /* what goes to one rank at once is a message */
+} clocks;
+static clocks seen;
+static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+
+static weir_status clocked(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                           size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
+  const int rank = t->rank;
+  pthread_mutex_lock(&looking);
+  for (size_t i = 0; i < sends; i++) {
+    const int to = send[i].peer;
+    bool first = true;
+    for (size_t k = 0; k < i; k++) first = first && send[k].peer != to;
+    seen.messages += first;
+    seen.bytes += (double)send[i].bytes;
+    seen.sent_at[rank][to][seen.sent[rank][to]++ % 32] = seen.now[rank];
+  }
+  pthread_mutex_unlock(&looking);
+  const weir_status status = seen.ops->transfer(t, tag, send, sends, recv, recvs, deadline_s);
+  pthread_mutex_lock(&looking);
+  for (size_t i = 0; i < recvs; i++) {
+    const int from = recv[i].peer;
+    const double sent = seen.sent_at[from][rank][seen.taken[from][rank]++ % 32];
+    seen.now[rank] = fmax(seen.now[rank], sent + 1);
+  }
+  pthread_mutex_unlock(&looking);
+  return status;
+}
+
+enum { FEW = 840 }; /* elements; divides by all numbers of ranks */
+
+static weir_status run_row(member *m, float *x, size_t bytes[GROUP_MAX]) {
+  const size_t all = FEW * sizeof *x;
+  size_t length = all;
+  bytes[m->rank] = all;
+  switch (seen.kind) {
+    case WEIR_KIND_ALLREDUCE:
+      return weir_allreduces[seen.row].run(m->comm, x, FEW, WEIR_VALUE_FP32, NULL, NULL);
+    case WEIR_KIND_BROADCAST: return weir_broadcasts[seen.row].run(m->comm, 0, x, all, &length);
+    case WEIR_KIND_ALLGATHER: return weir_allgathers[seen.row].run(m->comm, x, all, bytes, NULL);
+    case WEIR_KIND_REDUCE_SCATTER:
+      return weir_reduce_scatters[seen.row].run(m->comm, x, FEW, WEIR_VALUE_FP32, NULL);
+    case WEIR_KIND_REDUCE:
+      return weir_reduces[seen.row].run(m->comm, 0, x, FEW, WEIR_VALUE_FP32, NULL);
+    default: return weir_gathers[seen.row].run(m->comm, 0, x, all, bytes);
+  }
+}
+
+static void clock_rank(member *m) {
+  static weir_transport_ops counting;
+  FREED float *const x = calloc((size_t)m->size * FEW, sizeof *x);
+  size_t bytes[GROUP_MAX] = {0};
+  if (m->rank == 0) {
+    counting = *(seen.ops = m->transport->ops);
+    counting.transfer = clocked;
+  }
+  group_barrier(m);
+  m->transport->ops = &counting;
+  weir_comm_step(m->comm, 1, 1);
+  if (run_row(m, x, bytes) != WEIR_OK)
+    group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
+}
+
+/* A chain sends its length ahead, 8 bytes with each first message, which no row charges. */
+Test(wire_terms, rows_have_the_latencies_and_messages_that_are_sent) {
+  static const weir_link link = {.alpha = 1};
+  for (weir_kind kind = 0; kind < WEIR_KIND_COUNT; kind++)
+    for (uint32_t id = 0; id < weir_rows(kind); id++)
+      for (int n = 2; n <= 8; n++) {
+        const char *const name = weir_row_name(kind, id);
+        const weir_group_shape shape = {n, n, false, 1};
+        const weir_cost due = weir_cost_row(kind, id, shape, &link, 4.0 * FEW);
+        const bool chain = kind == WEIR_KIND_BROADCAST && id == WEIR_BROADCAST_CHAIN;
+        double last = 0;
+        seen = (clocks){.kind = kind, .row = id};
+        group_well(n, clock_rank, NULL, name);
+        for (int r = 0; r < n; r++) last = fmax(last, seen.now[r]);
+        cr_assert(near(due.outer.alpha_terms, last), "%s of %d: %g latencies, not %g", name, n,
+                  due.outer.alpha_terms, last);
+        cr_assert(near(due.messages, seen.messages), "%s of %d: %g messages, not %g", name, n,
+                  due.messages, seen.messages);
+        cr_assert(near(due.traffic, seen.bytes - (chain ? 8.0 * (n - 1) : 0.0)),
+                  "%s of %d: %g bytes, not %g", name, n, due.traffic, seen.bytes);
+      }
 }
