@@ -7,6 +7,7 @@
 #include "collectives/select.h"
 #include "controller/decide.h"
 #include "engine/memory.h"
+#include "kernels/number.h"
 #include "kernels/powersgd.h"
 
 const weir_decision_constants weir_constants = {
@@ -139,11 +140,6 @@ double weir_overlap(double shared, double top, double cr) {
   return fmin(1.0, fmax(0.0, (shared - floor_gain) / (top - floor_gain)));
 }
 
-size_t weir_kept(uint64_t elements, double cr) {
-  const double kept = floor(cr * (double)elements);
-  return elements == 0 ? 0 : kept < 1.0 ? 1 : (size_t)kept;
-}
-
 double weir_messages_decoded(const weir_codec *codec, uint64_t workers) {
   return codec->dense || codec->shared_indices || codec->low_rank ? 1.0 : (double)workers;
 }
@@ -154,7 +150,7 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
   const double messages = weir_messages_decoded(of, workers);
   return row->fixed + row->per_element * (double)elements +
          messages * (row->per_decoded * (double)elements +
-                     row->per_kept * (double)weir_kept(elements, cr));
+                     row->per_kept * (double)weir_kept_of(elements, cr));
 }
 
 static bool sums_messages(const weir_plan *plan) { return plan->scheme == WEIR_SCHEME_COMPRESSED; }

@@ -238,7 +238,6 @@ double weir_curve_gain(const double *curve_cr, const double *curve, double cr);
 double weir_shared_gain(double overlap, double top, double cr);
 double weir_overlap(double shared, double top, double cr);
 
-size_t weir_kept(uint64_t elements, double cr);
 /* Messages of which each rank decodes as many elements as there are, where those of N go to all: of
  * what is summed one. */
 double weir_messages_decoded(const struct weir_codec *codec, uint64_t workers);

@@ -5,6 +5,7 @@
 #include "collectives/algorithms/columns.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"
+#include "kernels/number.h"
 
 /* n elements in `inside` shares of about as many, a rank of each machine's. */
 typedef struct hitopk {
@@ -340,8 +341,8 @@ weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t
                            double cr, weir_wire_format wire) {
   const int m = shape.hosts < 1 ? 1 : shape.hosts, n = (shape.ranks + m - 1) / m;
   const weir_group_shape inside = {n, 1, false, 0}, across = {m, m, false, 0};
-  const size_t share = elements / (size_t)n, asked = (size_t)(cr * (double)share);
-  const double message = weir_wire_expected(share, asked > 0 ? asked : 1, wire, true);
+  const size_t share = weir_ring_chunk(elements, n, 0).count;
+  const double message = weir_wire_expected(share, weir_kept_of(share, cr), wire, true);
   weir_cost cost = weir_cost_sum(
       weir_cost_row(WEIR_KIND_REDUCE_SCATTER, WEIR_REDUCE_SCATTER_RING, inside, link,
                     4.0 * (double)elements),

@@ -7,6 +7,7 @@
 #include "collectives/cost.h"
 #include "controller/controller.h"
 #include "controller/decide.h"
+#include "kernels/number.h"
 
 #define RANKS 4
 #define ELEMENTS ((size_t)1000000)
@@ -27,7 +28,7 @@ typedef struct world {
 
 static double comm_of(const world *w, const weir_plan *plan) {
   const weir_cost_terms terms =
-      weir_cost_plan(plan, RANKS, ELEMENTS, weir_kept(ELEMENTS, plan->cr));
+      weir_cost_plan(plan, RANKS, ELEMENTS, weir_kept_of(ELEMENTS, plan->cr));
   return weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
 }
 
@@ -56,7 +57,7 @@ static void write_headers(const world *w, weir_header headers[RANKS], weir_step_
   if (w->flicker && w->step % 2) headers[1].flags |= WEIR_HEADER_NETWORK_CHANGED;
   record->info.step = w->step;
   record->info.plan = w->plan;
-  record->terms = weir_cost_plan(&w->plan, RANKS, ELEMENTS, weir_kept(ELEMENTS, w->plan.cr));
+  record->terms = weir_cost_plan(&w->plan, RANKS, ELEMENTS, weir_kept_of(ELEMENTS, w->plan.cr));
 }
 
 static void step(weir_controller *controller, world *w) {
