@@ -122,15 +122,17 @@ static bool is_told(weir_kind kind, uint32_t row) {
 }
 
 /* The ranks of a machine share its link.  Around a ring of neighbours one of them uses it at a
- * time; in any other flat pattern they all may at once. */
+ * time, and from or to a root, up or down a tree, the root's has all the bytes that are charged; in
+ * any other flat pattern they all may at once. */
 static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
                       double bytes) {
   const work all = work_of(kind, row, shape.ranks, bytes);
+  const bool trees = kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_DOUBLE_TREE;
   weir_link shared = *link;
   if (shape.hosts > 1) shared.beta *= (double)shape.ranks / shape.hosts;
   weir_cost cost = {.outer = terms_of(kind, row, shape.ranks, &shared, bytes),
                     .duplex = !all.one_way,
-                    .burst_off = kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_DOUBLE_TREE,
+                    .burst_off = trees,
                     .rounds = all.rounds,
                     .messages = all.messages,
                     .traffic = all.traffic,
@@ -139,12 +141,11 @@ static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, cons
   if (cost.rounds == 0) cost.rounds = cost.outer.alpha_terms;
   const bool ring = (kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_RING) ||
                     (kind == WEIR_KIND_ALLGATHER && row == WEIR_ALLGATHER_RING) ||
-                    (kind == WEIR_KIND_REDUCE_SCATTER && row == WEIR_REDUCE_SCATTER_RING) ||
-                    (kind == WEIR_KIND_BROADCAST && row == WEIR_BROADCAST_CHAIN);
+                    (kind == WEIR_KIND_REDUCE_SCATTER && row == WEIR_REDUCE_SCATTER_RING);
   if (shape.hosts == 1) {
     cost.inner = cost.outer;
     cost.outer = (weir_cost_terms){0.0, 0.0, 0.0};
-  } else if (!ring) {
+  } else if (!ring && (!all.one_way || trees)) {
     cost.outer.byte_terms *= (double)shape.ranks / shape.hosts;
   }
   return cost;

@@ -173,8 +173,9 @@ weir_cost_terms weir_cost_compressed_between(uint32_t algorithm, weir_group_shap
     return t;
   }
   weir_cost_terms t = weir_cost_compressed(algorithm, shape.ranks, coder, elements, bytes);
-  /* Around a ring one rank of a machine uses its link at a time, else all may at once. */
-  if (shape.hosts > 1 && algorithm != WEIR_COMPRESSED_RING)
+  /* Around a ring one rank of a machine uses its link at a time, and of a tree the root's link has
+   * the most, else all may at once. */
+  if (shape.hosts > 1 && algorithm != WEIR_COMPRESSED_RING && algorithm != WEIR_COMPRESSED_TREE)
     t.byte_terms *= (double)shape.ranks / shape.hosts;
   return t;
 }

@@ -176,11 +176,11 @@ Test(cost, further_all_reduces_by_hand) {
  * + 636 (CGX, section 3: 2 latencies); its ring 6 and 6 * 212; its tree 4 and 4 * 800; MPI's own
  * for short messages is a tree, 4 and 4 * 4000; hitopk sends 3 others at once a message of 16 + 8 *
  * 100. two machines of 2: hier-ring sends shares of 2000 around a ring of 2, 2 and 2000, by two
- * ranks at once; around the flat ring one rank of a machine sends at a time, else both do; hitopk
- * selects 50 of 500 and gathers 16 + 8
- * * 50 in 1 round, twice; of a half 250 of 500. one machine: reduce-scatter and all-gather, 3 + 3
- * and 3000 + 3000, nothing between. NCCL's
- * ring and tree count machines, of which 2 are two hops apart, or the ranks of a single one. */
+ * ranks at once; around the flat ring one rank of a machine sends at a time, and of a tree the
+ * root's link has the most, else both do; star's list is 16 + 4 * 100, twice; hitopk selects 50 of
+ * 500 and gathers 16 + 8 * 50 in 1 round, twice; of a half 250 of 500. one machine: reduce-scatter
+ * and all-gather, 3 + 3 and 3000 + 3000, nothing between. NCCL's ring and tree count machines, of
+ * which 2 are two hops apart, or the ranks of a single one. */
 Test(cost, machines_and_compressed_sums_by_hand) {
   static const struct {
     const char *plan;
@@ -198,16 +198,18 @@ Test(cost, machines_and_compressed_sums_by_hand) {
       {"topk:0.1:hitopk", 4, 100, 1, 3 * 816},
       {"none:1:dense-hier-ring", 2, 1000, 2, 4000},
       {"none:1:dense-ring", 2, 1000, 6, 6000},
-      {"none:1:dense-tree", 2, 1000, 4, 2 * 16000},
+      {"none:1:dense-tree", 2, 1000, 4, 16000},
       {"none:1:native-ring", 2, 1000, 2, 4000},
       {"none:1:native-tree", 2, 1000, 2, 8000},
       {"randomk:0.1:art-native-tree", 2, 100, 2, 800},
       {"qsgd:0.125:sra", 2, 800, 2, 2544},
       {"qsgd:0.125:compressed-ring", 2, 800, 6, 1272},
+      {"qsgd:0.125:compressed-tree", 2, 800, 4, 3200},
       {"topk:0.1:hitopk", 2, 100, 1, 2 * 416},
       {"topk:0.5:hitopk", 2, 500, 1, 2 * 2016},
       {"topk:0.1:ag", 2, 100, 2, 2 * 3 * 816},
       {"randomk:0.1:art-hier-ring", 2, 100, 2, 400},
+      {"star:0.1:art-hier-ring", 2, 100, 2 + 2, 400 + 2 * 416},
       {"none:1:dense-hier-tree", 1, 1000, 6, 6000},
       {"none:1:dense-tree", 1, 1000, 4, 16000},
       {"none:1:native-ring", 1, 1000, 6, 6000},
