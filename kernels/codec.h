@@ -13,7 +13,8 @@
  *
  * The edges are the same for all of them:
  *   n = 0         nothing is kept (k = 0), a message is its header
- *   n = 1         the element is kept; every encoder gives it back as it is
+ *   n = 1         the element is kept; every encoder gives it back, but for the rounding of its
+ *                 levels or norm: an ulp or two of fp32, or of what it stores levels in (fp16)
  *   k > n         cannot be: a ratio above 1 is WEIR_E_INVALID, a list or message that says so too
  *   n > 2^32 - 1  WEIR_E_UNSUPPORTED before e is read: indices have 32 bits.  All up to there works
  *   NaN, Inf      for the caller to find (weir_ef_accumulate) and to drop.  Given to a codec all
