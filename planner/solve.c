@@ -47,7 +47,9 @@ weir_curve weir_solve_exchange(const weir_plan *plan, weir_group_shape shape, co
         weir_cost_plan_between(plan, shape, elements[k], weir_cost_kept(plan, elements[k]));
     seconds[k] = weir_cost_links(&terms, link);
   }
-  const double slope = (seconds[1] - seconds[0]) / (4.0 * (double)(elements[1] - elements[0]));
+  /* Terms of a pipelined row are those of a usual link, and on another may have fewer of them. */
+  const double slope =
+      fmax(0.0, (seconds[1] - seconds[0]) / (4.0 * (double)(elements[1] - elements[0])));
   return (weir_curve){.fixed_s = fmax(0.0, seconds[0] - slope * 4.0 * (double)elements[0]),
                       .per_byte_s = slope};
 }

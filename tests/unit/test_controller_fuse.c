@@ -69,6 +69,17 @@ Test(controller_fuse, groups_where_there_is_something_to_hide_behind) {
   for (size_t k = 0; k < fused.count; k++) cr_assert_eq(table[k].codec, WEIR_CODEC_NONE);
 }
 
+/* The double tree's critical path on a usual link has fewer latencies for 2 MB among 16 ranks on
+ * two machines than for 2 KiB; where a latency is worth far more bytes than there, of less
+ * seconds. */
+Test(controller_fuse, a_row_whose_time_falls_with_bytes_is_no_reason_for_no_groups) {
+  weir_decision_input in = world(0.02, 1.25e9, 0.06);
+  in.risk = WEIR_RISK_SAFE;
+  in.workers = 16;
+  in.hosts = 2;
+  (void)fuse(&in, "bf16:1:dense-ring");
+}
+
 Test(controller_fuse, groups_keep_codec_and_ratio_or_go_whole) {
   const weir_decision_input in = world(1e-4, 5e6, 0.1);
   const weir_fused fused = fuse(&in, "star:0.02:art-ring:auto-bf16");
