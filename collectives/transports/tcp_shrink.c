@@ -328,8 +328,13 @@ static void take_survivor(reunion *u, tcp *self, int n, int old) {
   a->fd = -1;
 }
 
-static void take_joiner(const tcp *old, tcp *self, int n) {
-  tcp_guest *guest = &old->joiners->joiner[n - old->base.size].guest;
+/* Who joins as rank n: of those told of some may have fallen silent. */
+static tcp_guest *guest_of(const reunion *u, int n) {
+  return &u->old->joiners->joiner[u->old_rank[n] - u->old->base.size].guest;
+}
+
+static void take_joiner(const reunion *u, tcp *self, int n) {
+  tcp_guest *guest = guest_of(u, n);
   tcp_set_peer(&self->peer[n], guest->from.sin_addr, guest->hello.data_port,
                guest->hello.echo_port);
   self->peer[n].fd = guest->fd;
@@ -340,7 +345,7 @@ static void take_joiner(const tcp *old, tcp *self, int n) {
  * finds. */
 static void welcome(const reunion *u, const tcp *self, const weir_key *name) {
   for (int n = u->old->base.size; n < self->base.size; n++) {
-    const tcp_guest *guest = &u->old->joiners->joiner[n - u->old->base.size].guest;
+    const tcp_guest *guest = guest_of(u, n);
     tcp_hello h = tcp_compose(self, HELLO_TABLE, self->generation);
     h.rank = htole32((uint32_t)n);
     memcpy(h.nonce, name->bytes, sizeof h.nonce);
@@ -386,7 +391,7 @@ static weir_status assemble(reunion *u, const weir_ranks *members, uint64_t gene
     else if (old_rank[n] < u->old->base.size)
       take_survivor(u, self, n, old_rank[n]);
     else
-      take_joiner(u->old, self, n);
+      take_joiner(u, self, n);
   }
   for (int n = 0; n < count; n++)
     if (self->peer[n].fd >= 0) tcp_settle(self, n);

@@ -57,6 +57,7 @@ typedef struct course { /* shared by all processes */
   int victim, victim_phase; /* the seat that is killed when that phase begins */
   int killed_at_grow;       /* the seat that is killed instead of growing; -1: none */
   int silent_in_grow;       /* the seat that stops once the new group has met; -1: none */
+  bool cut_at_grow;         /* seat 0 hangs up on the first of those who wait when it should grow */
   int watch_phase;          /* which does not end before somebody waits at rank 0's door */
   /* It goes on until so many have joined, have ended without it, and weir_grow has taken in nobody,
    * or failed. */
@@ -245,8 +246,19 @@ static inline void course_strike(course *c, int me, const weir_session *session)
     }
 }
 
+static inline void course_cut_first(const weir_session *session) {
+  tcp_joiners *j = ((tcp *)session->transport)->joiners;
+  (void)pthread_mutex_lock(&j->mutex);
+  for (int i = 0; i < j->meeting->guests; i++)
+    if (le64toh(j->meeting->guest[i].hello.generation) == j->joiner[0].number)
+      (void)shutdown(j->meeting->guest[i].fd, SHUT_RDWR);
+  (void)pthread_mutex_unlock(&j->mutex);
+}
+
 static inline weir_status course_grow(course *c, course_seat *own, weir_session *session) {
   if (own - c->seat == c->killed_at_grow) (void)raise(SIGKILL);
+  if (own == c->seat && c->cut_at_grow) course_cut_first(session);
+  if (own == c->seat) c->cut_at_grow = false;
   if (own - c->seat == c->silent_in_grow) {
     weir_transport *next = NULL, *t = session->transport;
     const weir_status met = t->ops->grow(t, c->timeout_s, &next);

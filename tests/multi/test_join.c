@@ -273,6 +273,20 @@ Test(join, one_who_waits_falls_silent) {
   play(c);
 }
 
+/* The other one comes in all the same, and the first once it has come again. */
+Test(join, the_first_of_those_who_wait_is_lost) {
+  course *c = course_new("fixed:topk:0.1:ag", COURSE_SECRET);
+  c->want[0] = 2;
+  c->seat[2].phase = c->seat[3].phase = 1;
+  c->hold = c->grown_due = 2;
+  c->cut_at_grow = true;
+  course_begin(c);
+  course_end(c);
+  cr_expect_eq(atomic_load(&c->grown), 2);
+  cr_expect_eq(atomic_load(&c->failed), 0, "the group was lost with it");
+  course_done(c);
+}
+
 /* Decided on, it is a rank like any other, and can be lost. */
 Test(join, one_who_has_come_in_is_lost_at_once) {
   for (int silent = 0; silent < 2; silent++)
