@@ -9,6 +9,8 @@
 #include "cache/cache.h"
 #include "collectives/transports/tcp.h"
 
+#define AGAIN_S 0.02
+
 /* Ranks take turns; a lost rank's samples are dealt out among those left, and all others stay where
  * they are. */
 int cache_owner(const weir_cache *c, uint32_t index) {
@@ -36,17 +38,21 @@ static void lose(weir_cache *c, int peer, const char *why) {
            why);
 }
 
+/* A rank that many call at once hangs up on those for whom it has no place yet. */
 static bool link_up(const weir_cache *c, int peer, int *link, double deadline_s) {
   const struct sockaddr_in own = {.sin_family = AF_INET,
                                   .sin_addr = c->peer[c->rank].address.sin_addr};
   const int one = 1;
-  if (*link >= 0) return true;
-  if (tcp_connect_once(&c->peer[peer].address, &own, deadline_s, link) != WEIR_OK || *link < 0)
-    return false;
-  (void)setsockopt(*link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  if (cache_greet(c, *link, peer, deadline_s)) return true;
-  hang_up(link);
-  return false;
+  while (*link < 0 && !atomic_load(&c->peer[peer].lost)) {
+    if (tcp_connect_once(&c->peer[peer].address, &own, deadline_s, link) != WEIR_OK || *link < 0)
+      return false;
+    (void)setsockopt(*link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (cache_greet(c, *link, peer, deadline_s)) return true;
+    hang_up(link);
+    if (weir_now_s() >= deadline_s) return false;
+    tcp_sleep(AGAIN_S);
+  }
+  return *link >= 0;
 }
 
 /* What became of a request; the words for what was wrong with the peer. */

@@ -364,10 +364,20 @@ Test(cache, strangers_and_damaged_requests_are_refused, .timeout = WATCHDOG_S) {
   run_ranks(b, 2, -1, meet_strangers);
 }
 
-/* Whoever has proved nothing yet has one of 16 places; who comes then is hung up on at once. */
-static bool turns_a_crowd_away(const weir_cache *c) {
-  enum { CROWD = 20, PLACES = 16 };
+enum { CROWD = 20, PLACES = 16 };
+
+static void *leave_soon(void *argument) {
+  struct pollfd *crowd = argument;
+  tcp_sleep(0.1);
+  for (int i = 0; i < CROWD; i++) (void)close(crowd[i].fd);
+  return NULL;
+}
+
+/* Whoever has proved nothing yet has one of 16 places; who comes then is hung up on at once, and a
+ * rank comes again. */
+static bool turns_a_crowd_away(weir_cache *c) {
   struct pollfd crowd[CROWD];
+  pthread_t leaving;
   const double deadline_s = weir_now_s() + 5;
   int gone = 0;
   for (int i = 0; i < CROWD; i++) crowd[i] = (struct pollfd){.fd = dial(c, 0), .events = POLLIN};
@@ -376,8 +386,10 @@ static bool turns_a_crowd_away(const weir_cache *c) {
     gone = 0;
     for (int i = 0; i < CROWD; i++) gone += crowd[i].revents != 0;
   }
-  for (int i = 0; i < CROWD; i++) (void)close(crowd[i].fd);
-  return gone == CROWD - PLACES;
+  if (pthread_create(&leaving, NULL, leave_soon, crowd) != 0) abort();
+  const bool served = sample_is_right(c, 4) && stats_of(c).from_peers == 1;
+  (void)pthread_join(leaving, NULL);
+  return gone == CROWD - PLACES && served && stats_of(c).lost == 0;
 }
 
 static bool meet_a_crowd(rank_job *job) {
