@@ -128,17 +128,23 @@ static weir_status route(const char *where, struct sockaddr_in *own) {
   return found ? WEIR_OK : weir_fail(WEIR_E_IO, "no way to %s: %s", where, strerror(error));
 }
 
-static weir_status find_address(const weir_cache *c, const weir_options *session,
+/* Where the others reach this rank already, if nothing else is asked for; an address of all
+ * interfaces says nothing of that. */
+static weir_status find_address(const weir_cache *c, const weir_session *session,
                                 struct sockaddr_in *own) {
-  const char *text = c->options.bind_address ? c->options.bind_address : session->bind_address;
+  weir_transport *t = session->transport;
+  const char *text = c->options.bind_address;
+  if (text == NULL && t->ops->address != NULL) text = t->ops->address(t, t->rank);
+  if (text == NULL) text = session->options.bind_address;
   *own = (struct sockaddr_in){.sin_family = AF_INET};
-  if (text == NULL) return route(session->rendezvous, own);
-  if (inet_pton(AF_INET, text, &own->sin_addr) == 1) return WEIR_OK;
-  return weir_fail(WEIR_E_INVALID, "bind_address \"%s\" is not an IPv4 address", text);
+  if (text != NULL && inet_pton(AF_INET, text, &own->sin_addr) != 1)
+    return weir_fail(WEIR_E_INVALID, "bind_address \"%s\" is not an IPv4 address", text);
+  if (own->sin_addr.s_addr != htonl(INADDR_ANY)) return WEIR_OK;
+  return route(session->options.rendezvous, own);
 }
 
 static weir_status open_door(weir_cache *c, const weir_session *session, struct sockaddr_in *own) {
-  weir_status status = find_address(c, &session->options, own);
+  weir_status status = find_address(c, session, own);
   if (status != WEIR_OK) return status;
   if (!session->has_secret && ntohl(own->sin_addr.s_addr) >> 24 != 127)
     return weir_fail(WEIR_E_UNSUPPORTED,

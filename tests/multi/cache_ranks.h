@@ -128,7 +128,7 @@ static inline weir_session *open_session(int rank, int ranks, const char *where)
 static inline void run_ranks(board *b, int ranks, int victim, bool (*body)(rank_job *job)) {
   char where[32];
   pid_t pid[8];
-  (void)snprintf(where, sizeof where, "127.0.0.1:%d", free_port());
+  (void)snprintf(where, sizeof where, "127.0.0.2:%d", free_port());
   (void)fflush(NULL);
   for (int r = 0; r < ranks; r++) {
     pid[r] = fork();
