@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/log.h"
 #include "collectives/transports/tcp_meeting.h"
 #include "collectives/transports/tcp_tls.h"
 
@@ -39,6 +40,7 @@ typedef struct applicant {
   contact *member;
   tcp_hello welcome; /* the new group's, with its table */
   tcp_table_entry *table;
+  bool passed_over; /* an address of the list, as has been logged */
   bool refused;
   char why[256]; /* somebody has refused this rank, or nobody was there */
 } applicant;
@@ -140,19 +142,37 @@ static weir_status knock(applicant *a, contact *c, tcp_hello *group, tcp_table_e
 
 /* --- all members ------------------------------------------------------------------------------ */
 
-/* The first in the list that lets this rank in; c->fd is -1 when none does. */
+/* The first of a name's addresses at which somebody lets this rank in. */
+static weir_status find_at(applicant *a, const char *where, const tcp_places *places, contact *c,
+                           tcp_hello *group, tcp_table_entry **table) {
+  weir_status status = WEIR_OK;
+  for (size_t i = 0; status == WEIR_OK && *table == NULL && i < places->count; i++) {
+    if (c->fd >= 0) (void)close(c->fd);
+    *c = (contact){.fd = -1, .at = places->at[i]};
+    status = tcp_check_place(a->self, &c->at, where);
+    if (status == WEIR_OK) status = knock(a, c, group, table);
+  }
+  return status;
+}
+
+/* The first in the list that lets this rank in; c->fd is -1 when none does.  A name that leads
+ * nowhere is of a member that is gone, if others are known. */
 static weir_status find_first(applicant *a, contact *c, tcp_hello *group, tcp_table_entry **table) {
   char *list = strdup(a->options->rendezvous), *rest = list;
   weir_status status = list ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory for addresses");
+  weir_status unknown = WEIR_OK;
+  bool known = false;
   for (const char *where; status == WEIR_OK && *table == NULL && (where = strsep(&rest, ","));) {
-    if (c->fd >= 0) (void)close(c->fd);
-    *c = (contact){.fd = -1};
-    status = tcp_resolve(where, &c->at);
-    if (status == WEIR_OK) status = tcp_check_place(a->self, &c->at, where);
-    if (status == WEIR_OK) status = knock(a, c, group, table);
+    tcp_places places;
+    unknown = tcp_resolve_all(where, &places);
+    if (unknown == WEIR_OK) status = find_at(a, where, &places, c, group, table);
+    if (unknown != WEIR_OK && !a->passed_over)
+      weir_log(WEIR_LOG_WARN, "no member can be at one of the addresses: %s", weir_last_error());
+    known = known || unknown == WEIR_OK;
+    a->passed_over = a->passed_over || unknown != WEIR_OK;
   }
   free(list);
-  return status;
+  return known || status != WEIR_OK ? status : unknown;
 }
 
 /* Member r, who must tell of the same group. */

@@ -98,6 +98,42 @@ Test(rendezvous, at_a_name_with_several_addresses) {
   group_well(&g);
 }
 
+static void *take_in(void *argument) {
+  weir_transport *t = argument, *grown = NULL;
+  const double deadline_s = weir_now_s() + 5;
+  while (t->ops->waiting(t) == 0 && weir_now_s() < deadline_s) group_nap(0.002);
+  (void)t->ops->grow(t, 5, &grown);
+  return grown;
+}
+
+/* The same of one who joins; what else it was told leads nowhere. */
+Test(rendezvous, with_a_running_group_at_a_name_with_several_addresses) {
+  char where[128];
+  weir_transport *first = NULL, *second = NULL;
+  pthread_t thread;
+  void *grown = NULL;
+  int members = 0;
+  (void)snprintf(where, sizeof where, NAME ":%d", free_port());
+  weir_tcp_options options = {.rendezvous = where,
+                              .secret = "of the job",
+                              .secret_bytes = 10,
+                              .size = 1,
+                              .most = 2,
+                              .timeout_s = 5};
+  cr_assert_eq(weir_transport_tcp_open(&first, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(pthread_create(&thread, NULL, take_in, first), 0);
+  told_backwards = true;
+  memmove(where + strlen("nowhere,"), where, strlen(where) + 1);
+  memcpy(where, "nowhere,", strlen("nowhere,"));
+  cr_expect_eq(weir_transport_tcp_join(&second, &options, 5, &members), WEIR_OK, "%s",
+               weir_last_error());
+  (void)pthread_join(thread, &grown);
+  cr_assert(grown != NULL && second != NULL && second->size == 2);
+  second->ops->destroy(second);
+  ((weir_transport *)grown)->ops->destroy(grown);
+  first->ops->destroy(first);
+}
+
 typedef struct latecomer {
   group *g;
   int rank;
