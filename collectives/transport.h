@@ -192,6 +192,10 @@ weir_status weir_transport_inproc(weir_transport **out, const char *group, int r
  * is found out within about 20 ms. */
 weir_status weir_transport_shm(weir_transport **out, const char *group, uint64_t job_id, int rank,
                                int size, double timeout_s);
+/* Is there room for such a group's segment?  To be asked before ranks wait for each other there:
+ * where rank 0 cannot make one, the others find that out by the time-out alone.  WEIR_E_NOMEM: the
+ * last error says how much is due. */
+weir_status weir_transport_shm_fits(int size);
 
 /* Processes of one MPI job: rank and size must be those of MPI_COMM_WORLD, and all ranks create the
  * transport at the same time.  MPI is initialised (MPI_THREAD_MULTIPLE) if the process has not done

@@ -71,9 +71,14 @@ static weir_status unanimous(weir_session *session, uint64_t mine, bool *yes) {
 static weir_status move_to_memory(weir_session *session) {
   weir_transport *memory = NULL;
   bool yes = false;
-  weir_status status = unanimous(session, shared_memory_place(), &yes);
+  /* Where there is no room all say so by another word, lest they wait there for rank 0. */
+  const uint64_t place = shared_memory_place();
+  const bool fits = weir_transport_shm_fits(session->options.world_size) == WEIR_OK;
+  weir_status status = unanimous(session, fits || place == 0 ? place : ~place, &yes);
   if (status != WEIR_OK || !yes) return status;
-  const bool there = over_shm(session, &memory) == WEIR_OK;
+  const bool there = fits && over_shm(session, &memory) == WEIR_OK;
+  if (!there)
+    weir_log(WEIR_LOG_INFO, "the group does not move to transport shm: %s", weir_last_error());
   status = unanimous(session, there, &yes);
   if (status != WEIR_OK || !yes) {
     if (memory != NULL) memory->ops->destroy(memory);

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,6 +46,16 @@ size_t shm_segment_size(int size) {
   return sizeof(shm_header) + n * sizeof(shm_member) +
          n * n * (sizeof(shm_ring) + shm_ring_size(size)) +
          n * (sizeof(shm_board) + SHM_SLOTS * shm_slot_size(size));
+}
+
+weir_status weir_transport_shm_fits(int size) {
+  const size_t bytes = shm_segment_size(size);
+  struct statvfs there;
+  /* Without blocks it has no limit. */
+  if (statvfs("/dev/shm", &there) != 0 || there.f_blocks == 0 ||
+      (uint64_t)there.f_bavail * there.f_frsize >= bytes)
+    return WEIR_OK;
+  return weir_fail(WEIR_E_NOMEM, "/dev/shm has no room for the %zu bytes of %d ranks", bytes, size);
 }
 
 void shm_segment_name(const char *group, char name[SHM_NAME_MAX]) {

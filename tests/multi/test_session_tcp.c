@@ -1,10 +1,12 @@
 /* Workers as processes over TCP and over shared memory.  One is killed, or frozen, in mid-step:
  * every other one gets an error that names it, within the time-out. */
 #include <criterion/criterion.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <weir/weir.h>
@@ -176,6 +178,17 @@ Test(session_auto, finds_shared_memory) {
             .probes = true,
             .transport = "auto",
             .becomes = "shm"});
+}
+
+/* As in a container: nobody waits for a segment that does not come. */
+Test(session_auto, finds_too_little_room) {
+  const double begin_s = weir_now_s();
+  if (unshare(CLONE_NEWNS | (geteuid() != 0 ? CLONE_NEWUSER : 0)) != 0 ||
+      mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+      mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=1m") != 0)
+    cr_skip_test("no /dev/shm of our own can be made here");
+  run((job){.policy = policies[0], .victim = -1, .transport = "auto", .becomes = "mixed"});
+  cr_expect_lt(weir_now_s() - begin_s, 15.0);
 }
 
 /* Machines of several ranks share memory; those that stay alone do not. */
