@@ -1,6 +1,7 @@
 /* Over TCP: which rank is to blame for a failure.  The rank that finds out first tells all others,
  * so that a chain of ranks that wait for one another names the one at its end and not a neighbour.
  */
+#include <errno.h>
 #include <linux/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -81,8 +82,10 @@ weir_status tcp_blame_closed(tcp *self, int peer, uint64_t step, int error) {
   await_abort(self, ABORT_WAIT_S + 2.0 * rtt);
   if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
   decide(self, WEIR_E_PEER, peer);
-  return weir_fail(WEIR_E_PEER, "rank %d is gone: %s (step %llu)", peer,
-                   error == 0 ? "it closed the connection" : strerror(error),
+  const char *why = error == 0       ? "it closed the connection"
+                    : error == EBADF ? "it is not connected" /* since the group has met */
+                                     : strerror(error);
+  return weir_fail(WEIR_E_PEER, "rank %d is gone: %s (step %llu)", peer, why,
                    (unsigned long long)step);
 }
 

@@ -308,6 +308,7 @@ static weir_status meet_others(const applicant *a, tcp *made) {
   weir_status status = tcp_meeting_open(&m, made, made->listener, HELLO_MESH, made->generation);
   if (status != WEIR_OK) return status;
   status = tcp_gather(m, &a->self->peer[0].data, a->size, weir_now_s() + patience_s);
+  if (status == WEIR_E_TIMEOUT) status = WEIR_OK; /* one of them is lost already */
   for (int r = a->size; status == WEIR_OK && r < made->base.size; r++) {
     made->peer[r].fd = m->arrival[r].fd; /* -1: the first transfer will say so */
     m->arrival[r].fd = -1;
