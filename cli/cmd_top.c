@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -60,14 +61,9 @@ static void read_live(top_here *h) {
   weir_status_phase(live, h->phase);
 }
 
-/* All ranks' blocks on this machine; NULL: there is no folder to look in. */
-static GArray *read_all(void) {
-  char folder[400];
-  if (weir_status_folder(folder, sizeof folder, false)) return NULL;
+static void read_folder(GArray *all, const char *folder) {
   g_autoptr(GDir) directory = g_dir_open(folder, 0, NULL);
-  if (!directory) return NULL;
-  GArray *all = g_array_new(FALSE, TRUE, sizeof(top_here));
-  for (const char *name; (name = g_dir_read_name(directory));) {
+  for (const char *name; directory && (name = g_dir_read_name(directory));) {
     g_autofree char *path = g_build_filename(folder, name, NULL);
     top_here h = {.block = is_ours(name) ? weir_status_load(path) : NULL};
     size_t rows;
@@ -79,6 +75,24 @@ static GArray *read_all(void) {
     } else {
       free(h.block);
     }
+  }
+}
+
+/* All ranks' blocks on this machine. */
+static GArray *read_all(void) {
+  GArray *all = g_array_new(FALSE, TRUE, sizeof(top_here));
+  struct stat seen[WEIR_STATUS_FOLDERS];
+  int count = 0;
+  for (int which = 0; which < WEIR_STATUS_FOLDERS; which++) {
+    char folder[400];
+    bool again = false;
+    if (weir_status_folder(which, folder, sizeof folder, false) || stat(folder, &seen[count]))
+      continue;
+    for (int i = 0; i < count; i++)
+      again |= seen[i].st_dev == seen[count].st_dev && seen[i].st_ino == seen[count].st_ino;
+    if (again) continue;
+    read_folder(all, folder);
+    count++;
   }
   return all;
 }
@@ -206,8 +220,8 @@ static top_found top_find(const char *wanted, top_job *job, char **why) {
     }
     wanted = of_folder;
   }
-  if (job->here) keep_wanted(job->here, wanted);
-  if (!job->here || job->here->len == 0) {
+  keep_wanted(job->here, wanted);
+  if (job->here->len == 0) {
     *why = wanted ? g_strdup_printf("job %s does not run on this machine", wanted)
                   : g_strdup("no job runs on this machine");
     return TOP_NONE;
@@ -397,9 +411,9 @@ static void top_print_json(const top_job *job) {
 static const char *const description =
     "JOB is a job id or a run as the list of several shows them, or the --out folder of a\n"
     "`weir run`; it may be left out where one job runs.  Ranks of other machines are shown as\n"
-    "their telemetry tells them.  Reads what sessions keep in WEIR_STATUS_DIR, "
-    "$XDG_RUNTIME_DIR/weir\n"
-    "or /tmp/weir-UID (docs/guide/inside.md); asks nobody, and disturbs nobody.\n"
+    "their telemetry tells them.  Reads what sessions keep in WEIR_STATUS_DIR, or in\n"
+    "$XDG_RUNTIME_DIR/weir, /run/user/UID/weir and /tmp/weir-UID (docs/guide/inside.md); asks\n"
+    "nobody, and disturbs nobody.\n"
     "Exit codes: 0 shown, or the job has ended; 1 no such job runs; 2 bad usage, or several jobs "
     "run.";
 

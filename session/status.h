@@ -105,8 +105,11 @@ typedef struct weir_status_file {
 } weir_status_file;
 
 /* The folder that WEIR_STATUS_DIR names, $XDG_RUNTIME_DIR/weir, or /tmp/weir-UID; made (make), and
- * refused where it is another user's or others may write to it. */
-weir_status weir_status_folder(char *path, size_t room, bool make);
+ * refused where it is another user's or others may write to it.  which: 0; or, without
+ * WEIR_STATUS_DIR, also where sessions of other environments have theirs, as those of a batch job
+ * and of a login are: 1 .. WEIR_STATUS_FOLDERS - 1, of which some may be the same. */
+enum { WEIR_STATUS_FOLDERS = 3 };
+weir_status weir_status_folder(int which, char *path, size_t room, bool make);
 /* A block for a rank: in a file that is locked as long as this process lives, or, with
  * WEIR_STATUS=off and where no file can be had, in memory.  WEIR_E_NOMEM; WEIR_E_INVALID for a
  * WEIR_STATUS that is neither on nor off. */

@@ -15,22 +15,25 @@
 #include "base/log.h"
 #include "session/status.h"
 
-static bool name_folder(char *path, size_t room) {
+static bool name_folder(int which, char *path, size_t room) {
   const char *named = getenv("WEIR_STATUS_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
-  int length;
+  const unsigned user = (unsigned)geteuid();
+  int length = -1;
   if (named != NULL && *named != 0)
-    length = snprintf(path, room, "%s", named);
-  else if (runtime != NULL && runtime[0] == '/')
+    length = which == 0 ? snprintf(path, room, "%s", named) : -1;
+  else if (which == 0 && runtime != NULL && runtime[0] == '/')
     length = snprintf(path, room, "%s/weir", runtime);
+  else if (which == 1)
+    length = snprintf(path, room, "/run/user/%u/weir", user);
   else
-    length = snprintf(path, room, "/tmp/weir-%u", (unsigned)geteuid());
+    length = snprintf(path, room, "/tmp/weir-%u", user);
   return length >= 0 && (size_t)length < room;
 }
 
-weir_status weir_status_folder(char *path, size_t room, bool make) {
+weir_status weir_status_folder(int which, char *path, size_t room, bool make) {
   struct stat found;
-  if (!name_folder(path, room))
-    return weir_fail(WEIR_E_INVALID, "the status folder's name is too long");
+  if (!name_folder(which, path, room))
+    return weir_fail(WEIR_E_INVALID, "the status folder's name is too long, or there is none");
   if (make && mkdir(path, 0700) != 0 && errno != EEXIST)
     return weir_fail(WEIR_E_IO, "the status folder %s cannot be made: %s", path, strerror(errno));
   if (lstat(path, &found) != 0)
@@ -55,7 +58,7 @@ static const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 static weir_status make_file(weir_status_file *out, uint64_t job_id, int rank) {
   static _Atomic unsigned serial;
   char folder[400], temporary[sizeof out->path];
-  weir_status status = weir_status_folder(folder, sizeof folder, true);
+  weir_status status = weir_status_folder(0, folder, sizeof folder, true);
   if (status != WEIR_OK) return status;
   (void)snprintf(out->path, sizeof out->path, "%s/%016llx-%d-%d-%u", folder,
                  (unsigned long long)job_id, rank, (int)getpid(), atomic_fetch_add(&serial, 1));

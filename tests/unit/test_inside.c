@@ -219,15 +219,28 @@ Test(inside, wrong_blocks) {
 Test(inside, folders) {
   char folder[64], path[400];
   use_folder(folder);
-  cr_assert_eq(weir_status_folder(path, sizeof path, false), WEIR_OK);
+  cr_assert_eq(weir_status_folder(0, path, sizeof path, false), WEIR_OK);
   cr_assert_str_eq(path, folder);
+  cr_assert_eq(weir_status_folder(1, path, sizeof path, false), WEIR_E_INVALID);
   cr_assert_eq(chmod(folder, 0777), 0);
-  cr_assert_eq(weir_status_folder(path, sizeof path, true), WEIR_E_INVALID);
+  cr_assert_eq(weir_status_folder(0, path, sizeof path, true), WEIR_E_INVALID);
   cr_assert_eq(rmdir(folder), 0);
-  cr_assert_eq(weir_status_folder(path, sizeof path, false), WEIR_E_IO);
+  cr_assert_eq(weir_status_folder(0, path, sizeof path, false), WEIR_E_IO);
   cr_assert_eq(symlink("/tmp", folder), 0);
-  cr_assert_eq(weir_status_folder(path, sizeof path, true), WEIR_E_INVALID);
+  cr_assert_eq(weir_status_folder(0, path, sizeof path, true), WEIR_E_INVALID);
   cr_assert_eq(unlink(folder), 0);
+  /* A login looks where a batch job, which has no XDG_RUNTIME_DIR, keeps its own. */
+  char due[WEIR_STATUS_FOLDERS][80];
+  (void)snprintf(due[0], sizeof due[0], "%s/weir", folder);
+  (void)snprintf(due[1], sizeof due[1], "/run/user/%u/weir", (unsigned)geteuid());
+  (void)snprintf(due[2], sizeof due[2], "/tmp/weir-%u", (unsigned)geteuid());
+  cr_assert_eq(unsetenv("WEIR_STATUS_DIR") | setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+  for (int i = 0; i < WEIR_STATUS_FOLDERS; i++) {
+    (void)weir_status_folder(i, path, sizeof path, false);
+    cr_assert_str_eq(path, due[i]);
+  }
+  use_folder(folder);
+  cr_assert_eq(rmdir(folder), 0);
   cr_assert_eq(setenv("WEIR_STATUS", "maybe", 1), 0);
   weir_status_file file;
   cr_assert_eq(weir_status_open(&file, 9, 0, RANKS), WEIR_E_INVALID);
