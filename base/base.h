@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <weir/status.h>
 
 #if defined(__GNUC__)
@@ -43,6 +44,9 @@ void weir_give_back(void *memory, size_t bytes);
 /* A TCP port of the loopback that was free a moment ago, drawn at random from those that the kernel
  * does not hand out by itself; 0: none is to be had. */
 int weir_free_port(void);
+
+/* As write(2); a pipe that nobody reads any more is EPIPE, and no signal. */
+ssize_t weir_write(int file, const void *data, size_t bytes);
 
 /* Text as editors leave it: the bytes of a byte-order mark at its begin (0: none), and those of a
  * line without its end, LF or CR LF. */

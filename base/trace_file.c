@@ -61,7 +61,7 @@ static weir_status read_limit(uint64_t *bytes) {
 static void write_out(weir_tracer *t) {
   size_t at = 0;
   while (at < t->filled && !t->failed) {
-    const ssize_t put = write(t->file, t->buffer + at, t->filled - at);
+    const ssize_t put = weir_write(t->file, t->buffer + at, t->filled - at);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) {
       weir_log(WEIR_LOG_WARN, "the trace %s cannot be written, and ends: %s", t->path,

@@ -319,7 +319,7 @@ static weir_status append(weir_journal *journal, const char *line, size_t bytes)
     end = lseek(journal->file, 0, SEEK_END);
   }
   for (size_t at = 0; at < bytes;) {
-    const ssize_t part = write(journal->file, line + at, bytes - at);
+    const ssize_t part = weir_write(journal->file, line + at, bytes - at);
     if (part < 0 && errno == EINTR) continue;
     if (part <= 0) {
       const int error = part < 0 ? errno : ENOSPC;

@@ -1,5 +1,6 @@
 /* The pieces that let others look inside: log lines, status blocks, and phases. */
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +88,11 @@ Test(inside, a_trace_into_a_pipe) {
   cr_assert_eq(setenv("WEIR_TRACE", path, 1), 0);
   cr_assert_eq(weir_tracer_open(&tracer, 0), WEIR_E_IO);
   cr_assert(strstr(weir_last_error(), path), "%s", weir_last_error());
+  /* Or no more: the trace ends, and not the process. */
+  const int reader = open(path, O_RDONLY | O_NONBLOCK);
+  cr_assert_eq(weir_tracer_open(&tracer, 0), WEIR_OK, "%s", weir_last_error());
+  (void)close(reader);
+  weir_tracer_close(tracer);
   cr_assert_eq(unlink(path) | rmdir(folder), 0);
 }
 
