@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "collectives/transports/shm.h"
@@ -80,6 +81,28 @@ static weir_status survivors(shm *self, uint32_t reunion, int by, int *old_rank,
   return WEIR_OK;
 }
 
+static void give_back(unsigned char *begin, unsigned char *end) {
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  const uintptr_t from = ((uintptr_t)begin + page - 1) / page * page;
+  const uintptr_t to = (uintptr_t)end / page * page;
+  if (from < to) (void)madvise((void *)from, to - from, MADV_REMOVE);
+}
+
+/* The old segment's bytes make room for the new one.  Not while one that is left out may still be
+ * in the middle of a sum: it would take zeros for what the others have had. */
+static void give_back_bytes(shm *self, const int *old_rank, int count) {
+  unsigned char *const rings = (unsigned char *)self->board -
+                               (size_t)self->base.size * (size_t)self->base.size * self->ring_bytes;
+  for (int r = 0, at = 0; r < self->base.size; r++) {
+    if (at < count && old_rank[at] == r)
+      at++;
+    else if (!ended(self, r))
+      return;
+  }
+  give_back(rings, (unsigned char *)self->board);
+  give_back(self->slots, self->segment + self->bytes);
+}
+
 /* Until it is decided, or this rank has waited long enough and too few are there. */
 static weir_status await_decision(shm *self, uint32_t reunion, double timeout_s) {
   shm_member *me = &self->member[self->base.rank];
@@ -122,6 +145,7 @@ weir_status shm_shrink(weir_transport *t, double timeout_s, weir_transport **out
     return weir_fail(WEIR_E_PROTOCOL, "the group's shared memory is spoilt");
   status = survivors(self, reunion, (int)by, old_rank, &count, &own);
   if (status != WEIR_OK) return status;
+  if (own == 0) give_back_bytes(self, old_rank, count);
   (void)snprintf(name, sizeof name, "left of %016llx, %u", (unsigned long long)self->header->nonce,
                  reunion);
   status = weir_transport_shm(out, name, self->job, own, count, timeout_s);

@@ -1,6 +1,8 @@
 /* What is left of a group goes on: who it is, what it sums, and what it leaves behind. */
 #include <criterion/criterion.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <sys/mount.h>
 #include <sys/time.h>
 
 #include "collectives/transports/tcp.h"
@@ -196,6 +198,15 @@ Test(shrink, twice_tcp) { twice(GROUP_TCP, SIGKILL); }
 Test(shrink, twice_mixed) { twice(GROUP_MIXED, SIGKILL); }
 Test(shrink, twice_shm) { twice(GROUP_SHM, SIGKILL); }
 Test(shrink, twice_threads) { twice(GROUP_THREADS, 0); }
+
+/* Of 14 MiB, as a container may have little, the first group has taken 10. */
+Test(shrink, where_there_is_no_room_for_two_segments_shm) {
+  if (unshare(CLONE_NEWNS | (geteuid() != 0 ? CLONE_NEWUSER : 0)) != 0 ||
+      mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+      mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=14m") != 0)
+    cr_skip_test("no /dev/shm of our own can be made here");
+  play(GROUP_SHM, 4, one(0, SIGKILL, 3));
+}
 
 /* Rank 0 is silent: rank 1 of 2, and ranks 2 and 3 of 4, may not go on without the others. */
 static void too_few(enum group_kind kind) {
