@@ -112,8 +112,7 @@ static weir_status read_all(SSL_CTX **out, const weir_credentials *c) {
   ERR_clear_error();
   SSL_CTX *context = SSL_CTX_new(TLS_method());
   weir_status status = WEIR_OK;
-  if (context == NULL || !tcp_tls_configure(context))
-    status = weir_fail(WEIR_E_NOMEM, "no memory for certificates");
+  if (context == NULL || !tcp_tls_configure(context)) status = tcp_tls_lacks(ERR_peek_last_error());
   /* The others have the authority; what leads to it is in the certificate's file. */
   if (status == WEIR_OK) (void)SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN);
   if (status == WEIR_OK) status = read_files(context, c);

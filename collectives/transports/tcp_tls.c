@@ -133,7 +133,8 @@ static int accept_key(SSL *ssl, const unsigned char *identity, size_t bytes,
 
 /* --- what all connections share --------------------------------------------------------------- */
 
-static SSL_CTX *context; /* of connections by key */
+static SSL_CTX *context;   /* of connections by key; NULL: there can be none */
+static unsigned long lack; /* OpenSSL's code of why not */
 static BIO_METHOD *method;
 
 bool tcp_tls_configure(SSL_CTX *any) {
@@ -160,8 +161,17 @@ static void prepare(void) {
                     BIO_meth_set_read(method, read_some) == 1 &&
                     BIO_meth_set_ctrl(method, control) == 1;
   if (good) return;
+  lack = ERR_peek_last_error();
   SSL_CTX_free(context);
   context = NULL;
+}
+
+weir_status tcp_tls_lacks(unsigned long code) {
+  const char *why = ERR_reason_error_string(code);
+  return weir_fail(WEIR_E_UNSUPPORTED,
+                   "OpenSSL, as it is set up here, cannot do TLS 1.3 by TLS_AES_128_GCM_SHA256 and "
+                   "X25519: %s",
+                   why != NULL ? why : "it does not say why");
 }
 
 /* --- a connection ----------------------------------------------------------------------------- */
@@ -185,7 +195,7 @@ static void find_key(const tcp *self, int way, tcp_tls *tls) {
 static weir_status begin(const tcp *self, int way, SSL_CTX *by) {
   tcp_peer *p = &self->peer[way];
   tcp_tls *tls = calloc(1, sizeof *tls);
-  BIO *bio = context != NULL ? BIO_new(method) : NULL;
+  BIO *bio = BIO_new(method);
   if (tls != NULL) tls->ssl = bio != NULL ? SSL_new(by) : NULL;
   if (tls == NULL || tls->ssl == NULL || SSL_set_app_data(tls->ssl, tls) != 1) {
     BIO_free(bio);
@@ -323,6 +333,7 @@ weir_status tcp_tls_open(tcp *self, double deadline_s, bool strict) {
   size_t count = 1;
   bool told = false; /* by another rank that all is over */
   (void)pthread_once(&once, prepare);
+  if (context == NULL) return tcp_tls_lacks(lack);
   SSL_CTX *by =
       self->sealed == TCP_BY_CERTIFICATE ? weir_credentials_context(self->credentials) : context;
   for (int way = 0; status == WEIR_OK && way < self->streams * self->base.size; way++)

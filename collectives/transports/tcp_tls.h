@@ -23,6 +23,8 @@ weir_status tcp_tls_open(tcp *self, double deadline_s, bool strict);
 /* What all contexts of OpenSSL are to be like, whatever ranks prove themselves by. */
 struct ssl_ctx_st;
 bool tcp_tls_configure(struct ssl_ctx_st *any);
+/* That there can be none of them, for which OpenSSL has this code. */
+weir_status tcp_tls_lacks(unsigned long code);
 void tcp_tls_free(struct tcp_tls *tls); /* NULL is allowed; says nothing to the other side */
 
 /* As sendmsg and recvmsg, without waiting.  errno EBADMSG: what came was not encrypted by the other

@@ -84,6 +84,19 @@ Test(tls, what_is_said_is_heard) {
 static void rank_0_is_plain(group *g, int rank) { g->plain = rank == 0; }
 static void rank_1_is_plain(group *g, int rank) { g->plain = rank == 1; }
 
+/* Where OpenSSL may do what a standard allows alone, say. */
+Test(tls, what_openssl_lacks_is_said) {
+  bool sealed = true;
+  cr_assert_eq(EVP_set_default_properties(NULL, "fips=yes"), 1);
+  ENDED group g = group_new(GROUP_TCP, 2, talk, &sealed);
+  g.secret = SECRET_TEXT;
+  group_run(&g);
+  for (int r = 0; r < 2; r++)
+    cr_expect(g.result[r].status == WEIR_E_UNSUPPORTED &&
+                  strstr(g.result[r].message, "cannot do TLS 1.3") != NULL,
+              "%s: %s", weir_status_name(g.result[r].status), g.result[r].message);
+}
+
 Test(tls, who_does_not_encrypt_where_others_do_is_refused) {
   for (int plain = 0; plain < 2; plain++) {
     bool sealed = true;
