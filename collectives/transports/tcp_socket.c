@@ -53,7 +53,7 @@ int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s) {
   return ready < 0 && errno == EINTR ? 0 : ready;
 }
 
-weir_status tcp_resolve_all(const char *where, tcp_places *out) {
+weir_status tcp_resolve_all(const char *where, double deadline_s, tcp_places *out) {
   const char *colon = where ? strrchr(where, ':') : NULL;
   char host[256];
   char *end = NULL;
@@ -67,7 +67,11 @@ weir_status tcp_resolve_all(const char *where, tcp_places *out) {
   host[colon - where] = '\0';
   const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
   struct addrinfo *found = NULL;
-  const int error = getaddrinfo(host, NULL, &hints, &found);
+  int error = getaddrinfo(host, NULL, &hints, &found);
+  while (error == EAI_AGAIN && weir_now_s() < deadline_s) {
+    tcp_sleep(0.1);
+    error = getaddrinfo(host, NULL, &hints, &found);
+  }
   if (error != 0)
     return weir_fail(WEIR_E_INVALID, "no IPv4 address of \"%s\": %s", host, gai_strerror(error));
   out->count = 0;
@@ -81,7 +85,7 @@ weir_status tcp_resolve_all(const char *where, tcp_places *out) {
 
 weir_status tcp_resolve(const char *where, struct sockaddr_in *out) {
   tcp_places all;
-  const weir_status status = tcp_resolve_all(where, &all);
+  const weir_status status = tcp_resolve_all(where, 0, &all);
   if (status == WEIR_OK) *out = all.at[0];
   return status;
 }

@@ -65,6 +65,7 @@ Test(rendezvous, without_descriptors_ends_at_once_and_says_so) {
  * and listens at the second.  Others are told of the last first, where nobody listens. */
 #define NAME "rank-0-has-several-addresses"
 static bool told_backwards;
+static int not_told; /* so many times: whoever is asked for names does not answer */
 int __real_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                        struct addrinfo **found);
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
@@ -74,6 +75,7 @@ int __wrap_getaddrinfo(const char *name, const char *service, const struct addri
   static const char *const address[] = {"192.0.2.1", "127.0.0.3", "127.0.0.4"};
   struct addrinfo **last = found;
   if (strcmp(name, NAME) != 0) return __real_getaddrinfo(name, service, hints, found);
+  if (not_told > 0) return not_told--, EAI_AGAIN;
   for (int i = 0; i < (told_backwards ? 2 : 3); i++) {
     const char *at = address[told_backwards ? 2 - i : i];
     const int error = __real_getaddrinfo(at, service, hints, last);
@@ -86,6 +88,7 @@ int __wrap_getaddrinfo(const char *name, const char *service, const struct addri
 static void hear_backwards(group *g, int rank) {
   (void)g;
   told_backwards = rank != 0;
+  not_told = rank;
 }
 
 Test(rendezvous, at_a_name_with_several_addresses) {
