@@ -61,11 +61,11 @@ typedef struct weir_options {
 
   /* What carries the messages: "tcp" (default); "shm" (one host); "mixed" (tcp, but memory between
    * ranks that share a host, where they can); "auto" (shm when all ranks turn out to share a host
-   * and its network, else mixed); "mpi" (ranks of an MPI job); "shm+mpi" (mpi, but memory between
-   * ranks that share a host, where they can); "nccl" (ranks with a CUDA device each); "nccl+tcp"
-   * (nccl between ranks that share a host, tcp between hosts); "nccl+mpi" (the same of an MPI job,
-   * mpi between hosts); "shm+nccl" (nccl, but memory between ranks that share a host, where they
-   * can); "inproc" (threads of one process). */
+   * and its network, with room in /dev/shm, else mixed); "mpi" (ranks of an MPI job); "shm+mpi"
+   * (mpi, but memory between ranks that share a host, where they can); "nccl" (ranks with a CUDA
+   * device each); "nccl+tcp" (nccl between ranks that share a host, tcp between hosts); "nccl+mpi"
+   * (the same of an MPI job, mpi between hosts); "shm+nccl" (nccl, but memory between ranks that
+   * share a host, where they can); "inproc" (threads of one process). */
   const char *transport;
   /* Where ranks meet.  shm, inproc: a name of the group; of an MPI job: not used; else "HOST:PORT"
    * at which rank 0 listens. */
