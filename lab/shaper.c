@@ -211,8 +211,10 @@ bool weir_shape_equal(const weir_shape *a, const weir_shape *b) {
          a->reorder == b->reorder && a->duplicate == b->duplicate;
 }
 
+static int delay_us(const weir_shape *shape) { return (int)lround(shape->delay_s * 1e6); }
+
 static void describe_netem(struct rtnl_qdisc *qdisc, const weir_shape *shape, int packets) {
-  rtnl_netem_set_delay(qdisc, (int)lround(shape->delay_s * 1e6));
+  rtnl_netem_set_delay(qdisc, delay_us(shape));
   rtnl_netem_set_limit(qdisc, packets);
   rtnl_netem_set_loss(qdisc, to_probability(shape->loss));
   rtnl_netem_set_duplicate(qdisc, to_probability(shape->duplicate));
@@ -263,6 +265,9 @@ weir_status weir_shape_check(const weir_shape *shape) {
                      max_delay_s);
   if (!is_fraction(shape->loss) || !is_fraction(shape->reorder) || !is_fraction(shape->duplicate))
     return weir_fail(WEIR_E_INVALID, "loss, reorder and duplicate are fractions in [0, 1)");
+  if (shape->reorder > 0 && delay_us(shape) == 0)
+    return weir_fail(WEIR_E_INVALID,
+                     "reordering without a delay: packets overtake others that are held back");
   return WEIR_OK;
 }
 
@@ -308,7 +313,9 @@ weir_status weir_shaper_read(weir_shaper *shaper, weir_shape *shape) {
     const int delay = rtnl_netem_get_delay(netem);
     read.delay_s = delay > 0 ? delay * 1e-6 : 0;
     read.loss = from_probability(rtnl_netem_get_loss(netem));
-    read.reorder = from_probability(rtnl_netem_get_reorder_probability(netem));
+    /* Without a gap nothing is reordered, whatever probability the kernel keeps from before. */
+    if (rtnl_netem_get_gap(netem) > 0)
+      read.reorder = from_probability(rtnl_netem_get_reorder_probability(netem));
     read.duplicate = from_probability(rtnl_netem_get_duplicate(netem));
     rtnl_qdisc_put(netem);
   }

@@ -170,10 +170,12 @@ static weir_status check_shape(int worker, const weir_shape *set, const weir_sha
       near(set->duplicate, got->duplicate, 1e-3, 1e-6))
     return WEIR_OK;
   return weir_fail(WEIR_E_IO,
-                   "worker %d's link was set to %.6g Mbit/s, %.6g ms, loss %.4g, but the kernel "
-                   "has %.6g Mbit/s, %.6g ms, loss %.4g in force",
-                   worker, set->rate_bytes_s * 8e-6, set->delay_s * 1e3, set->loss,
-                   got->rate_bytes_s * 8e-6, got->delay_s * 1e3, got->loss);
+                   "worker %d's link was set to %.6g Mbit/s, %.6g ms, loss %.4g, reordered %.4g, "
+                   "twice %.4g, but the kernel has %.6g Mbit/s, %.6g ms, loss %.4g, reordered "
+                   "%.4g, twice %.4g in force",
+                   worker, set->rate_bytes_s * 8e-6, set->delay_s * 1e3, set->loss, set->reorder,
+                   set->duplicate, got->rate_bytes_s * 8e-6, got->delay_s * 1e3, got->loss,
+                   got->reorder, got->duplicate);
 }
 
 weir_status weir_topology_shape(weir_topology *t, const weir_shape *shape) {

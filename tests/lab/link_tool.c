@@ -1,5 +1,5 @@
 /* One end of a link, for test scripts:
- *   link_tool apply IF MBIT_S DELAY_MS | read IF | clear IF | probe
+ *   link_tool apply IF MBIT_S DELAY_MS [REORDERED_PERCENT] | read IF | clear IF | probe
  *   link_tool serve PORT              TCP sink that answers each burst, and UDP echo, until killed
  *   link_tool burst HOST PORT BYTES COUNT   Mbit/s of payload as the receiver saw it, median and
  * all link_tool echo HOST PORT COUNT          round-trip times in ms: smallest, median, largest */
@@ -29,9 +29,11 @@ static int say(weir_status status) {
   return status == WEIR_E_UNSUPPORTED ? 77 : 1;
 }
 
-static int shape(const char *what, const char *name, double mbit, double delay_ms) {
+static int shape(const char *what, const char *name, double mbit, double delay_ms,
+                 double reordered) {
   weir_shaper *shaper = NULL;
-  weir_shape s = {.rate_bytes_s = mbit * 1e6 / 8, .delay_s = delay_ms * 1e-3};
+  weir_shape s = {
+      .rate_bytes_s = mbit * 1e6 / 8, .delay_s = delay_ms * 1e-3, .reorder = reordered / 100};
   weir_status status = weir_shaper_open(&shaper, name);
   if (status != WEIR_OK) return say(status);
   if (!strcmp(what, "apply"))
@@ -39,7 +41,7 @@ static int shape(const char *what, const char *name, double mbit, double delay_m
   else if (!strcmp(what, "clear"))
     status = weir_shaper_clear(shaper);
   else if ((status = weir_shaper_read(shaper, &s)) == WEIR_OK)
-    printf("%.3f %.3f\n", s.rate_bytes_s * 8e-6, s.delay_s * 1e3);
+    printf("%.3f %.3f %.3f\n", s.rate_bytes_s * 8e-6, s.delay_s * 1e3, s.reorder * 100);
   weir_shaper_free(shaper);
   return say(status);
 }
@@ -140,10 +142,10 @@ static int echo(const char *host, const char *port, int count) {
 
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
-  if (argc == 5 && !strcmp(what, "apply"))
-    return shape(what, argv[2], atof(argv[3]), atof(argv[4]));
+  if ((argc == 5 || argc == 6) && !strcmp(what, "apply"))
+    return shape(what, argv[2], atof(argv[3]), atof(argv[4]), argc == 6 ? atof(argv[5]) : 0);
   if (argc == 3 && (!strcmp(what, "read") || !strcmp(what, "clear")))
-    return shape(what, argv[2], 1, 0);
+    return shape(what, argv[2], 1, 0, 0);
   if (argc == 2 && !strcmp(what, "probe")) return say(weir_shaper_probe(true));
   if (argc == 3 && !strcmp(what, "serve")) return serve(argv[2]);
   if (argc == 6 && !strcmp(what, "burst"))

@@ -42,7 +42,7 @@ server=$!
 set_both() { # MBIT_S DELAY_MS
   a "$tools/link_tool" apply va "$1" "$2"; check "apply $1 $2" 0 $?
   b "$tools/link_tool" apply vb "$1" "$2"; check "apply $1 $2" 0 $?
-  check "read back $1 $2" "$(printf '%.3f %.3f' "$1" "$2")" "$(a "$tools/link_tool" read va)"
+  check "read back $1 $2" "$(printf '%.3f %.3f 0.000' "$1" "$2")" "$(a "$tools/link_tool" read va)"
 }
 
 a "$tools/link_tool" probe; check "probe" 0 $?
@@ -114,6 +114,12 @@ set_both 200 2
 wait $transfer; check "the transfer lives through the change" 0 $?
 check "drops" 0 "$(ip netns exec a tc -s qdisc show dev va | sed -n 's/.*dropped \([0-9]*\).*/\1/p' |
   sort -n | tail -1)"
+
+# Nor does what was set before stay behind.
+a "$tools/link_tool" apply va 50 10 25; check "apply with reordering" 0 $?
+check "read back, reordered" "50.000 10.000 25.000" "$(a "$tools/link_tool" read va)"
+set_both 50 10
+a "$tools/link_tool" apply va 50 0 25 2>/dev/null; check "reordering without a delay" 1 $?
 
 a "$tools/link_tool" clear va; check "clear" 0 $?
 a "$tools/link_tool" clear va; check "clear again" 0 $?

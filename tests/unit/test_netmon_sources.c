@@ -313,6 +313,7 @@ Test(netmon_shaper, refuses_bad_arguments) {
                             {.rate_bytes_s = 1e6, .delay_s = 1e6},
                             {.rate_bytes_s = 1e6, .loss = 1},
                             {.rate_bytes_s = 1e6, .reorder = -0.1},
+                            {.rate_bytes_s = 1e6, .delay_s = 4e-7, .reorder = 0.1},
                             {.rate_bytes_s = 1e6, .duplicate = NAN}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     cr_assert_eq(weir_shaper_apply(shaper, &bad[i]), WEIR_E_INVALID, "%zu", i);
