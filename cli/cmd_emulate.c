@@ -117,6 +117,10 @@ static int check_and_emulate(const emulate_arguments *a) {
       !seconds("timeout-s", a->timeout, 0, 1e-3, &options.timeout_s) ||
       !memory(a->memory, &options.memory_mib))
     return WEIR_EXIT_USAGE;
+  if (a->out && !*a->out) {
+    (void)cli_refuse(command, "out", "''", "a folder for the results");
+    return WEIR_EXIT_USAGE;
+  }
   if (a->json && !a->out) {
     fprintf(stderr, "%s: --json prints DIR/emulate.json; expected --out DIR\n", command);
     return WEIR_EXIT_USAGE;

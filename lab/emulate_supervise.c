@@ -236,7 +236,7 @@ static void say_failed(const weir_emulation *run, uint32_t rank) {
     g_string_append_printf(line, "rank %" G_GUINT32_FORMAT, rank);
   else
     g_string_append(line, "the command");
-  if (process->code > 128)
+  if (process->code > 128 && process->code <= 128 + SIGRTMAX) /* 255 is what exit(-1) ends with */
     g_string_append_printf(line, " was ended by signal %d", process->code - 128);
   else
     g_string_append_printf(line, " ended with exit code %d", process->code);

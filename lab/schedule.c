@@ -1,9 +1,11 @@
 #include "lab/schedule.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "base/base.h"
+#include "lab/topology.h"
 
 static void trace_shape(const weir_schedule *schedule, double rate_bytes_s, weir_shape *shape) {
   const weir_scenario *s = schedule->scenario;
@@ -46,6 +48,12 @@ double weir_schedule_window(const weir_schedule *schedule) {
 
 weir_status weir_schedule_check(const weir_schedule *schedule) {
   const weir_scenario *s = schedule->scenario;
+  if (s->workers > WEIR_TOPOLOGY_WORKERS_MAX)
+    return weir_fail(WEIR_E_INVALID,
+                     "%" PRIu32
+                     " workers over networks tc and uml; expected at most %d, as many as a "
+                     "kernel's bridge has ports for",
+                     s->workers, WEIR_TOPOLOGY_WORKERS_MAX);
   for (size_t i = 0; i < states(schedule); i++) {
     weir_shape shape;
     char why[160];

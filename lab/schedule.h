@@ -15,8 +15,8 @@ void weir_schedule_shape(const weir_schedule *schedule, uint32_t epoch, double t
                          weir_shape *shape);
 /* Bytes in flight that fill the fattest link of the schedule: rate times the way there and back. */
 double weir_schedule_window(const weir_schedule *schedule);
-/* Can the kernel be set to all of it?  WEIR_E_INVALID with the scenario's line: so it is found
- * before anything begins, and not hours later when it is due. */
+/* Can the kernel be set to all of it, and link so many workers?  WEIR_E_INVALID with the scenario's
+ * line: so it is found before anything begins, and not hours later when it is due. */
 weir_status weir_schedule_check(const weir_schedule *schedule);
 /* Is there any phase that only netem can give? */
 bool weir_schedule_needs_netem(const weir_schedule *schedule);

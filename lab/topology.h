@@ -11,6 +11,7 @@
 #define WEIR_TOPOLOGY_BRIDGE "weir0"
 #define WEIR_TOPOLOGY_LINK "eth0" /* a worker's interface, in its namespace */
 #define WEIR_ADDRESS_MAX 16
+#define WEIR_TOPOLOGY_WORKERS_MAX 1023 /* ports of a kernel's bridge */
 
 typedef struct weir_topology weir_topology;
 

@@ -25,6 +25,8 @@ refused "--grace-s -1 is not allowed; expected seconds from 0" "$demo" --grace-s
 refused "--timeout-s nan is not allowed" "$demo" --timeout-s nan -- true
 refused "--memory-mib 12 is not allowed" "$demo" --memory-mib 12 -- true
 refused "expected --out DIR" "$demo" --json -- true
+refused "--out '' is not allowed" "$demo" --out "" -- true
+refused "1024 workers over networks tc and uml; expected at most 1023" "$demo" --workers 1024 --out made -- true
 refused "Unknown option --rate" "$demo" --rate 3 -- true
 refused "nosuch.ini" nosuch.ini -- true
 refused "expected a folder that can be written" "$demo" --out "$demo/made" -- true

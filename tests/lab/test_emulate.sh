@@ -70,6 +70,8 @@ ends 5 -- sh -c '[ $RANK = 1 ] && exit 5; exit $RANK'
 grep -q "s: rank 1 ended with exit code 5" errors && ! grep -q "rank 0" errors || fail "who failed is not told: $(cat errors)"
 ends 137 -- sh -c '[ $RANK = 1 ] && kill -9 $$; exit 3'
 grep -q "s: rank 1 was ended by signal 9$" errors || fail "a rank that is killed is not told: $(cat errors)"
+ends 255 -- sh -c '[ $RANK = 1 ] || exit 0; exit 255'
+grep -q "s: rank 1 ended with exit code 255$" errors || fail "an exit code is taken for a signal: $(cat errors)"
 ends 127 -- no-such-program-anywhere
 grep -q "no-such-program-anywhere: No such file" said || fail "a missing program is not named: $(cat said)"
 ends 4 --grace-s 0.3 -- sh -c '[ $RANK = 1 ] && exit 4; exec sleep 47110815'
