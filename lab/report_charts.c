@@ -91,8 +91,9 @@ static void add_marks(weir_doc *doc, const weir_report_data *data, bool by_time)
   for (size_t p = 0, at = 0; p < s->phase_count && s->phase_count <= PHASES_MOST; p++) {
     while (at < data->step_count && data->steps[at].epoch < s->phases[p].first_epoch) at++;
     if (at == data->step_count) break;
+    const double begin_s = at ? data->steps[at - 1].elapsed_s : 0; /* a step's is when it ends */
     weir_doc_object(doc, NULL);
-    weir_doc_number(doc, "x", by_time ? data->steps[at].elapsed_s : data->steps[at].step);
+    weir_doc_number(doc, "x", by_time ? begin_s : data->steps[at].step);
     weir_doc_format(doc, "text", "%.3g ms, %.3g Gbit/s", s->phases[p].set_latency_ms,
                     s->phases[p].set_bandwidth_gbps);
     weir_doc_end(doc);

@@ -11,8 +11,8 @@
 static void add_sub(weir_doc *doc, const weir_report_summary *s) {
   g_autoptr(GString) sub = g_string_new(NULL);
   if (*s->scenario) g_string_append_printf(sub, "%s · ", s->scenario);
-  g_string_append_printf(sub, "policy %s · %.0f workers · network %s", s->policy, s->workers,
-                         s->network);
+  g_string_append_printf(sub, "policy %s · %.0f worker%s · network %s", s->policy, s->workers,
+                         s->workers > 1 ? "s" : "", s->network);
   if (*s->clock && strcmp(s->clock, "real")) g_string_append_printf(sub, " · time %s", s->clock);
   if (!isnan(s->seed)) g_string_append_printf(sub, " · seed %.0f", s->seed);
   weir_doc_text(doc, "sub", sub->str);
@@ -45,7 +45,7 @@ static void add_verdict(weir_doc *doc, const weir_report_summary *s) {
   g_autofree char *alike =
       g_strdup_printf("All %zu workers hold bit-identical weights.", s->digests);
   weir_doc_list(doc, "notices");
-  if (s->digests_told)
+  if (s->digests_told && !(s->workers == 1 && s->digests_equal)) /* one has none to be alike with */
     weir_doc_notice(doc, s->digests_equal,
                     s->digests_equal ? alike
                                      : "The workers' weights differ, or no digests were written: "

@@ -378,6 +378,15 @@ Test(report, charts_hold_phases_and_plans) {
                  100.0 * i);
   cr_assert_str_eq(json_object_get_string_member(json_array_get_object_element(marks, 2), "text"),
                    "50 ms, 0.1 Gbit/s");
+  /* Over time, where the step before ends: two of a hundred were trials. */
+  JsonObject *loss = chart_of(charts, "training loss of rank 0");
+  JsonArray *points = json_object_get_array_member(loss, "points");
+  marks = json_object_get_array_member(loss, "marks");
+  for (guint i = 0; i < 4; i++) {
+    JsonArray *before = i ? json_array_get_array_element(points, 100 * i - 3) : NULL;
+    cr_assert_eq(json_object_get_double_member(json_array_get_object_element(marks, i), "x"),
+                 before ? json_array_get_double_element(before, 0) : 0);
+  }
   JsonObject *chart = chart_of(charts, "collective");
   JsonArray *names = json_object_get_array_member(chart, "rows");
   JsonArray *bars = json_object_get_array_member(chart, "bars");
