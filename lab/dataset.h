@@ -22,6 +22,7 @@ typedef struct weir_dataset {
    * events, then the test events */
   uint16_t *items; /* WEIR_CLICK_FIELDS an event */
   uint8_t *clicked;
+  size_t first_test; /* event; also where fewer than all before it are trained on */
 } weir_dataset;
 
 /* How many items a field has. */

@@ -47,7 +47,7 @@ static uint8_t make_event(const item *items, weir_rng *rng, uint16_t *event) {
 }
 
 weir_status weir_dataset_clicks(weir_dataset *data, uint64_t seed) {
-  *data = (weir_dataset){.name = "clicks", .train = TRAIN, .test = TEST};
+  *data = (weir_dataset){.name = "clicks", .train = TRAIN, .test = TEST, .first_test = TRAIN};
   data->items = calloc((TRAIN + TEST) * WEIR_CLICK_FIELDS, sizeof *data->items);
   data->clicked = calloc(TRAIN + TEST, sizeof *data->clicked);
   item *items = calloc(ITEMS, sizeof *items);

@@ -58,7 +58,7 @@ static void read_events(weir_model *m, const weir_batch *batch) {
   recommender *r = m->own;
   const size_t c = r->channels;
   for (size_t s = 0; s < batch->count; s++) {
-    const size_t number = batch->sample[s] + (batch->test ? m->data->train : 0);
+    const size_t number = batch->sample[s] + (batch->test ? m->data->first_test : 0);
     r->event[s] = m->data->items + number * FIELDS;
     m->label[s] = m->data->clicked[number];
     for (size_t f = 0; f < FIELDS; f++)

@@ -58,6 +58,14 @@ Test(models_recommender, loss_and_gradient_are_those_of_the_definition) {
   for (size_t i = begin; i < m.parameters; i += C) touched += m.gradient[i] != 0.0f;
   cr_assert_eq((m.parameters - begin) / C, 19750);
   cr_assert(touched >= FIELDS && touched <= 4 * FIELDS, "%zu rows", touched);
+  /* The test set stays what it is, however few events are trained on. */
+  const weir_batch tested = {.sample = (const uint32_t[]){0, 9999}, .count = 2, .test = true};
+  data.train = 100;
+  cr_assert_eq(m.kind->forward(&m, &tested), WEIR_OK);
+  const float answers[] = {m.logits[0], m.logits[1]};
+  const weir_batch same = {.sample = (const uint32_t[]){300000, 309999}, .count = 2};
+  cr_assert_eq(m.kind->forward(&m, &same), WEIR_OK);
+  cr_assert_eq(memcmp(answers, m.logits, sizeof answers), 0);
   weir_model_free(&m);
   weir_dataset_free(&data);
 }
