@@ -150,13 +150,19 @@ static gboolean plan_of_scenario(const char *path, char **plan) {
   return TRUE;
 }
 
-/* What it learns of buckets is by the order of the trainer's tensors. */
-static gboolean check_filter(const char *path) {
+/* What it learns of buckets is by the order of the trainer's tensors, and of one network: divisions
+ * that met different ones cannot be compared, whatever is then predicted and planned. */
+static gboolean check_scenario(const char *path) {
   weir_scenario scenario;
   if (weir_scenario_read(&scenario, path)) {
     fprintf(stderr, "%s: %s\n", command, weir_last_error());
     return FALSE;
   }
+  if (scenario.phase_count != 1)
+    fprintf(stderr,
+            "%s: %s: the network changes while it measures, so that its figures mix several; "
+            "expected one phase\n",
+            command, path);
   if (!*scenario.full_precision) return TRUE;
   fprintf(stderr, "%s: %s:%d: full_precision: expected none, as it changes the order of tensors\n",
           command, path, scenario.full_line);
@@ -202,7 +208,7 @@ static gboolean check_arguments(profile_job *job, profile_arguments *a) {
     return cli_refuse(command, "within", a->within, "percent, more than 0 and at most 100");
   job->scenario = a->rest[0];
   job->turn = (int)turn;
-  return check_filter(job->scenario) && check_plans(job, &a->plans);
+  return check_scenario(job->scenario) && check_plans(job, &a->plans);
 }
 
 int weir_cmd_profile(int argc, char **argv) {

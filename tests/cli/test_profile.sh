@@ -168,6 +168,10 @@ refused profile
 refused profile "$work/s.ini"
 refused profile "$work/none.ini" -o "$work/x"
 refused profile "$work/s.ini" -o "$work/x" -p topk:2:ag
+grep -q "expected one phase" "$work/log" && fail "one phase is taken for several"
+{ sed 's/^epochs = 1$/epochs = 2/' "$work/s.ini" && printf '[phase two]\nepochs = 2\nlatency_ms = 1\nbandwidth_gbps = 2\n'; } >"$work/two.ini"
+refused profile "$work/two.ini" -o "$work/x" -p topk:2:ag
+grep -q "two.ini: the network changes while it measures" "$work/log" || fail "two phases: $(cat "$work/log")"
 refused profile "$work/s.ini" -o "$work/x" --turn 2
 refused profile "$work/s.ini" -o "$work/x" --turn many
 refused profile "$work/s.ini" -o "$work/x" --within 0
