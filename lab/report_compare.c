@@ -11,7 +11,8 @@
 /* One run of `weir compare`. */
 typedef struct weir_report_entry {
   char *policy, *status, *error, *folder;
-  double seed, time_to_accuracy_s, final_accuracy, elapsed_s, comm_s, wire_bytes;
+  gint64 seed;
+  double time_to_accuracy_s, final_accuracy, elapsed_s, comm_s, wire_bytes;
   weir_report_point *points;
   size_t point_count;
   size_t group; /* number of its policy, in order of first appearance */
@@ -39,7 +40,7 @@ static void read_run(weir_report_place *place, JsonObject *from, weir_report_ent
   to->status = weir_report_text(place, from, "status", WEIR_REQUIRED);
   to->error = weir_report_text(place, from, "error", WEIR_OPTIONAL);
   to->folder = weir_report_text(place, from, "folder", WEIR_OPTIONAL);
-  to->seed = weir_report_number(place, from, "seed", WEIR_REQUIRED);
+  to->seed = weir_report_whole(place, from, "seed", WEIR_REQUIRED);
   to->time_to_accuracy_s = weir_report_number(place, from, "time_to_accuracy_s", WEIR_OPTIONAL);
   to->final_accuracy = weir_report_number(place, from, "final_accuracy", WEIR_OPTIONAL);
   to->elapsed_s = weir_report_number(place, from, "elapsed_s", WEIR_OPTIONAL);
@@ -240,7 +241,7 @@ static void add_curve(weir_doc *doc, const weir_report_entry *e, const weir_repo
                       int dash, size_t each) {
   weir_doc_object(doc, NULL);
   if (g->runs > 1)
-    weir_doc_format(doc, "name", "%s, seed %.0f", e->policy, e->seed);
+    weir_doc_format(doc, "name", "%s, seed %" G_GINT64_FORMAT, e->policy, e->seed);
   else
     weir_doc_text(doc, "name", e->policy);
   add_colour(doc, e->policy);
@@ -360,7 +361,7 @@ static void add_link(weir_doc *doc, const weir_report_entry *e) {
     weir_doc_format(doc, "bad", "%s%s%s", e->status, *e->error ? ": " : "", e->error);
   } else if (*e->folder) {
     g_autofree char *address = g_uri_escape_string(e->folder, NULL, FALSE);
-    weir_doc_format(doc, "text", "seed %.0f", e->seed);
+    weir_doc_format(doc, "text", "seed %" G_GINT64_FORMAT, e->seed);
     weir_doc_format(doc, "link", "./%s/report.html", address);
   }
   weir_doc_end(doc);

@@ -69,7 +69,7 @@ weir_status weir_report_summary_read(weir_report_data *data, const char *directo
     s->trial_share = weir_report_number(&place, root, "trial_share", WEIR_OPTIONAL);
     s->wire_bytes = weir_report_number(&place, root, "wire_bytes", WEIR_OPTIONAL);
     s->steps = weir_report_number(&place, root, "steps", WEIR_OPTIONAL);
-    s->seed = weir_report_number(&place, root, "seed", WEIR_OPTIONAL);
+    s->seed = weir_report_whole(&place, root, "seed", WEIR_OPTIONAL);
     read_digests(&place, root, s);
     read_phases(&place, root, s);
     if (json_object_has_member(root, "accuracy"))

@@ -60,7 +60,8 @@ typedef struct weir_report_point {
 typedef struct weir_report_summary {
   char *network, *clock, *policy, *scenario;
   double workers, final_accuracy, elapsed_s, comm_s, compress_s, compute_s, overhead_s;
-  double switches, wire_bytes, steps, seed, trials_s, trial_share;
+  double switches, wire_bytes, steps, trials_s, trial_share;
+  gint64 seed; /* -1: not told */
   size_t digests;
   bool digests_told, digests_equal;
   weir_report_phase *phases;
@@ -119,6 +120,10 @@ double weir_report_number(weir_report_place *place, JsonObject *object, const ch
 /* The same of a number that may be negative. */
 double weir_report_signed(weir_report_place *place, JsonObject *object, const char *name,
                           weir_report_need need);
+/* A whole number that a double may be too short for, 0 or more; -1 when optional and missing or
+ * null. */
+gint64 weir_report_whole(weir_report_place *place, JsonObject *object, const char *name,
+                         weir_report_need need);
 /* A copy; "" when optional and missing. */
 char *weir_report_text(weir_report_place *place, JsonObject *object, const char *name,
                        weir_report_need need);

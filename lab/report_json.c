@@ -122,6 +122,17 @@ double weir_report_number(weir_report_place *place, JsonObject *object, const ch
   return NAN;
 }
 
+gint64 weir_report_whole(weir_report_place *place, JsonObject *object, const char *name,
+                         weir_report_need need) {
+  JsonNode *node = member(place, object, name, need);
+  if (!node) return -1;
+  const gint64 value = JSON_NODE_HOLDS_VALUE(node) && json_node_get_value_type(node) == G_TYPE_INT64
+                           ? json_node_get_int(node)
+                           : -1;
+  if (value < 0) weir_report_refuse(place, "'%s' must be a whole number, 0 or more", name);
+  return value;
+}
+
 char *weir_report_text(weir_report_place *place, JsonObject *object, const char *name,
                        weir_report_need need) {
   JsonNode *node = member(place, object, name, need);

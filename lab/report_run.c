@@ -14,7 +14,7 @@ static void add_sub(weir_doc *doc, const weir_report_summary *s) {
   g_string_append_printf(sub, "policy %s · %.0f worker%s · network %s", s->policy, s->workers,
                          s->workers > 1 ? "s" : "", s->network);
   if (*s->clock && strcmp(s->clock, "real")) g_string_append_printf(sub, " · time %s", s->clock);
-  if (!isnan(s->seed)) g_string_append_printf(sub, " · seed %.0f", s->seed);
+  if (s->seed >= 0) g_string_append_printf(sub, " · seed %" G_GINT64_FORMAT, s->seed);
   weir_doc_text(doc, "sub", sub->str);
 }
 
