@@ -251,13 +251,17 @@ static double most_in(const told *t, const setting *s) {
 }
 
 static void add_settings(weir_doc *doc, const told *t) {
-  weir_doc_section(doc, "What was set",
-                   "Of every worker's link, as the kernel said when it was read back; the delay is "
-                   "one way. Sent: by the busiest worker, on average.");
+  const guint shown = MIN(t->settings->len, POINTS_MOST);
+  g_autoptr(GString) note = g_string_new(
+      "Of every worker's link, as the kernel said when it was read back; the delay is one way. "
+      "Sent: by the busiest worker, on average.");
+  if (shown < t->settings->len)
+    g_string_append_printf(note, " %u more are in emulate.json.", t->settings->len - shown);
+  weir_doc_section(doc, "What was set", note->str);
   weir_doc_table(doc, NULL,
                  "phase|#from, s|#to, s|#delay, ms|#rate, Mbit/s|#loss, %|#reordered, %|#twice, "
                  "%|#sent, Mbit/s");
-  for (guint i = 0; i < MIN(t->settings->len, POINTS_MOST); i++) {
+  for (guint i = 0; i < shown; i++) {
     const setting *s = &g_array_index(t->settings, setting, i);
     weir_doc_row(doc);
     weir_doc_text(doc, NULL, s->phase);

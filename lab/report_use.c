@@ -203,16 +203,19 @@ void weir_report_use(weir_doc *doc, const weir_report_rows *rows) {
   g_autoptr(GArray) uses = count_uses(rows);
   g_autoptr(GPtrArray) collectives = collectives_of(uses);
   const double all = (double)MAX(rows->count, 1);
-  weir_doc_section(doc, "Use of plans",
-                   "Of the committed steps: kernel density estimates over the logarithm of the "
-                   "compression ratio, and over the collectives, side by side in this order. A "
-                   "collective's area is its share in both. Times in the table, and bytes sent by "
-                   "rank 0, are means of a step.");
+  const guint shown = MIN(uses->len, SHOWN_MOST);
+  g_autoptr(GString) note = g_string_new(
+      "Of the committed steps: kernel density estimates over the logarithm of the compression "
+      "ratio, and over the collectives, side by side in this order. A collective's area is its "
+      "share in both. Times in the table, and bytes sent by rank 0, are means of a step.");
+  if (shown < uses->len)
+    g_string_append_printf(note, " %u plans that were used less are in steps.csv alone.",
+                           uses->len - shown);
+  weir_doc_section(doc, "Use of plans", note->str);
   add_ratios(doc, uses, all, collectives);
   add_collectives(doc, uses, all, collectives);
   weir_doc_table(doc, NULL, "plan|#steps|#share|#compress, ms|#communicate, ms|#MB sent");
-  for (guint i = 0; i < MIN(uses->len, SHOWN_MOST); i++)
-    add_use(doc, &g_array_index(uses, use, i), all);
+  for (guint i = 0; i < shown; i++) add_use(doc, &g_array_index(uses, use, i), all);
   weir_doc_end_table(doc);
   weir_doc_end_section(doc);
 }

@@ -563,6 +563,18 @@ Test(report, smallest_run) {
   cr_assert(json_array_get_null_element(json_array_get_array_element(points, 0), 1));
 }
 
+/* A page has room for 30 plans, and says how many it leaves out. */
+Test(report, plans_left_out_are_counted) {
+  g_autofree char *csv = slurp("steps.csv");
+  *(strchr(csv, '\n') + 1) = 0;
+  g_autoptr(GString) many = g_string_new(csv);
+  for (int i = 1; i <= 40; i++)
+    g_string_append_printf(many, "%d,0,0,0,topk,0.%02d,ag,1,0,0,,,0,,nan,,,,,0,,\n", i, i);
+  store("steps.csv", many->str, (gssize)many->len);
+  g_autofree char *page = page_of_run();
+  cr_assert(strstr(page, " 10 plans that were used less"));
+}
+
 /* Only a trial's step: nothing is committed. */
 Test(report, run_of_trials_alone) {
   g_autofree char *csv = slurp("steps.csv");
