@@ -179,6 +179,13 @@ static weir_status check_memory(weir_run *run) {
   const double need = s->workers * worker, have = weir_stage_memory();
   run->memory_bytes = (uint64_t)need;
   if (have <= 0 || need <= have) return WEIR_OK;
+  if (worker > have) {
+    (void)weir_fail(WEIR_E_INVALID,
+                    "a worker needs about %.1f GiB of memory and %.1f GiB are available; expected "
+                    "a smaller batch or model",
+                    worker / 1073741824, have / 1073741824);
+    return at_place(WEIR_E_INVALID, s->path, s->training_line);
+  }
   (void)weir_fail(WEIR_E_INVALID,
                   "%" PRIu32
                   " workers need about %.1f GiB of memory and %.1f GiB are available; expected at "

@@ -35,18 +35,19 @@ size_t weir_model_add(weir_model *m, size_t rows, size_t columns, const char *fo
   return tensor->offset;
 }
 
+/* Not touched here: how much a model takes is asked before it is known whether there is so much,
+ * and room that is taken and untouched costs none. */
 float *weir_model_floats(weir_model *m, size_t count) {
   enum { LINE = 64 };
-  const size_t bytes = (count * sizeof(float) + LINE - 1) / LINE * LINE;
-  float *block = aligned_alloc(LINE, bytes ? bytes : LINE);
+  const size_t bytes = count * sizeof(float);
+  char *block = calloc(1, bytes + LINE);
   if (!block) {
     m->starved = true;
     return NULL;
   }
-  memset(block, 0, bytes);
   g_ptr_array_add(m->blocks, block);
   m->bytes += bytes;
-  return block;
+  return (float *)(void *)(block + LINE - (uintptr_t)block % LINE);
 }
 
 void weir_model_normal(float *to, size_t count, double deviation, weir_rng *rng) {
@@ -80,7 +81,8 @@ weir_status weir_model_create(weir_model *m, const weir_model_config *config,
     m->gradient = weir_model_floats(m, m->parameters);
   }
   if (!status && m->starved)
-    status = weir_fail(WEIR_E_NOMEM, "no memory for model %s", config->name);
+    status = weir_fail(WEIR_E_NOMEM, "no memory for model %s; expected a smaller batch or model",
+                       config->name);
   if (status) weir_model_free(m);
   return status;
 }
