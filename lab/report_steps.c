@@ -118,6 +118,8 @@ static void parse_line(weir_report_place *place, char *line, size_t expected,
     else
       set_number(place, c, field[i], to);
   }
+  /* Earlier versions have written 0 for what was not predicted. */
+  if (!(step->predicted_comm_ms > 0)) step->predicted_comm_ms = NAN;
   if (!place->status && !(step->cr > 0 && step->cr <= 1))
     weir_report_refuse(place, "cr is %g, expected more than 0 and at most 1", step->cr);
   if (!place->status && step->accuracy > 1)

@@ -49,9 +49,10 @@ static void append_row(GString *text, const weir_row *row) {
   g_string_append_printf(text, "%" PRIu64 ",%" PRIu32 ",%d,%s,%s,%.6g,%s,", info->step, row->epoch,
                          info->trial, plan, weir_codec_name(info->plan.codec), info->plan.cr,
                          collective);
-  g_string_append_printf(text, "%.6g,%.6g,%.6g,%.6g,%.6g,%" PRIu64 ",%.6g,", info->compute_s * 1e3,
-                         info->compress_s * 1e3, info->comm_s * 1e3, info->overhead_s * 1e3,
-                         info->predicted_comm_s * 1e3, info->wire_bytes, info->gain);
+  g_string_append_printf(text, "%.6g,%.6g,%.6g,%.6g,", info->compute_s * 1e3,
+                         info->compress_s * 1e3, info->comm_s * 1e3, info->overhead_s * 1e3);
+  append_known(text, info->predicted_comm_s, 1e3);
+  g_string_append_printf(text, "%" PRIu64 ",%.6g,", info->wire_bytes, info->gain);
   if (isfinite(row->loss)) g_string_append_printf(text, "%.6g", row->loss);
   g_string_append_c(text, ',');
   append_known(text, info->latency_s, 1e3);

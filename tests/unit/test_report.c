@@ -122,6 +122,7 @@ static double run_write_steps(const char *directory) {
             d, weir_codec_name(plan.codec), plan.cr, collective, 11.5 * noise,
             p->compress_ms * noise, comm, overhead);
     if (step > 2) fprintf(f, "%.4f", p->comm_ms * 1.04);
+    if (step == 2) fputc('0', f); /* as earlier versions have written what they did not know */
     fprintf(f, ",%.0f,%.4f,%.5f,", p->bytes * noise, p->gain,
             0.35 + 2 * exp(-step / 40.0) + 0.05 * weir_rng_normal(&rng));
     if (step > 2)
@@ -389,6 +390,10 @@ Test(report, charts_hold_phases_and_plans) {
     cr_assert_eq(json_object_get_double_member(json_array_get_object_element(marks, i), "x"),
                  before ? json_array_get_double_element(before, 0) : 0);
   }
+  /* Nothing was predicted of the first three steps. */
+  points = points_of(charts, "ms per committed step");
+  for (guint i = 0; i < 4; i++)
+    cr_assert_eq(json_array_get_null_element(json_array_get_array_element(points, i), 5), i < 3);
   JsonObject *chart = chart_of(charts, "collective");
   JsonArray *names = json_object_get_array_member(chart, "rows");
   JsonArray *bars = json_object_get_array_member(chart, "bars");

@@ -66,6 +66,7 @@ Test(steplog, a_network_without_delay) {
   g_autofree char *text = NULL;
   cr_assert(g_file_get_contents(path, &text, NULL, NULL));
   cr_assert(strstr(text, ",,,0,1,0.000000,"), "%s", text);
+  cr_assert(strstr(text, ",0,0,0,0,,0,0,,"), "what was not predicted: %s", text);
   cr_assert_eq(unlink(path) | rmdir(folder), 0);
   static const char known[] =
       "{\"step\":1,\"trigger\":\"start\",\"latency_ms\":0.04,\"bandwidth_gbps\":1}\n";
