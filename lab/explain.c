@@ -237,9 +237,9 @@ static char *came(const weir_report_data *data, size_t i, weir_reason *reason) {
   if (!data->step_count) return g_strdup("There is no steps.csv, so it is not known.");
   if (!t.steps) return g_strdup("No step was taken under it.");
   GString *text = g_string_new(NULL);
-  g_string_append_printf(text, "%zu steps, %s, took %.3g ms each", t.steps,
+  g_string_append_printf(text, "%zu step%s, %s, took %.3g ms%s", t.steps, t.steps == 1 ? "" : "s",
                          k == data->decision_count ? "to the end" : "until the next switch",
-                         t.ms / (double)t.steps);
+                         t.ms / (double)t.steps, t.steps == 1 ? "" : " each");
   if (t.believed_ms > 0)
     g_string_append_printf(text, ", %.1f %% %s than was believed as the network went",
                            100 * fabs(t.ms / t.believed_ms - 1),
