@@ -6,7 +6,7 @@
  * host that can be written are the folder `out`, seen at /run/out, and a folder of this run's own,
  * removed at its end.  htb, netem, veth and bridge are loaded; proc, sysfs and tmpfs (/run,
  * /dev/shm) are mounted; lo is up; HOME and TMPDIR are /run/tmp.  The host's /run is seen at
- * /run/host.  No privileges are needed on the host.
+ * /run/host, and its /dev/shm at /run/shm.  No privileges are needed on the host.
  *
  * The kernel is linux.uml, or the file that $WEIR_UML_KERNEL names (scripts/uml-kernel.sh makes
  * one), which has what it takes built in or under /usr/lib/uml/modules. */

@@ -129,11 +129,13 @@ static void quote(FILE *file, const char *text) {
   fputc('\'', file);
 }
 
-/* tmpfs hides the host's /run: what lies there is reached through /run/host. */
+/* tmpfs hides the host's /run and /dev/shm: what lies there is reached through other folders. */
 char *weir_uml_seen_at(const char *path) {
-  static const char hidden[] = "/run/", seen[] = "/run/host/";
-  const bool moved = !strncmp(path, hidden, sizeof hidden - 1);
-  return moved ? g_strconcat(seen, path + sizeof hidden - 1, NULL) : g_strdup(path);
+  static const char *const moved[][2] = {{"/run/", "/run/host/"}, {"/dev/shm/", "/run/shm/"}};
+  for (size_t i = 0; i < sizeof moved / sizeof *moved; i++)
+    if (g_str_has_prefix(path, moved[i][0]))
+      return g_strconcat(moved[i][1], path + strlen(moved[i][0]), NULL);
+  return g_strdup(path);
 }
 
 static void quote_path(FILE *file, const char *path) {
@@ -153,11 +155,12 @@ static const char script_head[] =
     "b stty -F /dev/tty1 raw -echo\n"
     "b mount -t sysfs none /sys || give_up 'cannot mount /sys'\n"
     "b mount -t tmpfs none /run || give_up 'cannot mount a tmpfs'\n"
-    "b mkdir -p /run/out /run/host /run/tmp /run/weir /run/netns /dev/shm /dev/pts\n"
+    "b mkdir -p /run/out /run/host /run/shm /run/tmp /run/weir /run/netns /dev/shm /dev/pts\n"
     "b mount -t tmpfs none /dev/shm\n"
     "b mount -t devpts none /dev/pts\n"
     "b mount -t hostfs none /run/host -o /run\n"
     "b mount -o remount,ro /run/host\n"
+    "b mount -t hostfs none /run/shm -o /dev/shm && b mount -o remount,ro /run/shm\n"
     "m=/usr/lib/uml/modules/$(b uname -r)\n"
     "names='sch_htb sch_netem veth bridge'\n"
     "[ -r $m/modules.dep ] || names=\n"
