@@ -340,7 +340,7 @@ static weir_status check_model(weir_scenario *s) {
     return weir_fail(WEIR_E_PARSE,
                      "%s:%d: the step of optimizer %s cannot be divided; expected lars or lamb, or "
                      "no divided_step",
-                     s->path, s->optimizer_line, s->optimizer);
+                     s->path, s->divided_line, s->optimizer);
   if (!kind->sliced && (s->slice || s->layer_ms > 0))
     return weir_fail(WEIR_E_PARSE, "%s:%d: model %s has neither slices nor layer_ms; expected none",
                      s->path, s->slice ? s->slice_line : s->layer_line, s->model);

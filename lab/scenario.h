@@ -89,7 +89,7 @@ typedef struct weir_scenario {
   double source_ms, source_mb_s; /* of reading a training sample; 0: it is there */
   uint32_t cache_mb;             /* of each worker's cache of samples; 0: none */
   int training_line, data_dir_line, epochs_line, decay_line, warmup_line;
-  int dataset_line, model_line, optimizer_line, slice_line, layer_line;
+  int dataset_line, model_line, optimizer_line, divided_line, slice_line, layer_line;
   int sizes_line[3]; /* of layers, channels and context; 0: not given */
   /* [phase NAME] or [trace] */
   weir_phase phases[WEIR_SCENARIO_PHASES_MAX]; /* sorted by epoch, no gap, no overlap; of a

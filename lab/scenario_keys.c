@@ -62,7 +62,7 @@ const weir_key weir_scenario_keys[] = {
      "sgd, adamw, lars or lamb"},
     {"training", "beta2", WEIR_KEY_REAL, AT(beta2), 0, 0, 0.999999, false,
      "a number from 0 to 0.999999: of the squares that adamw and lamb average"},
-    {"training", "divided_step", WEIR_KEY_COUNT, AT(divided_step), 0, 0, 1, false,
+    {"training", "divided_step", WEIR_KEY_COUNT, AT(divided_step), AT(divided_line), 0, 1, false,
      "0 or 1: of lars and lamb each worker moves its share of the weights, and keeps its moments"},
     {"training", "rate_warmup_steps", WEIR_KEY_COUNT, AT(rate_warmup_steps), 0, 0, 1e9, false,
      "a whole number of steps in which the learning rate rises to what it is"},

@@ -189,7 +189,10 @@ weir_status weir_uml_write_init(const weir_uml_folder *folder, const weir_uml_co
   if (config->out &&
       (!(real = realpath(config->out, NULL)) || strlen(real) >= sizeof out || strchr(real, ','))) {
     free(real);
-    return weir_fail(WEIR_E_INVALID, "%s: not a folder User-Mode Linux can mount", config->out);
+    return weir_fail(WEIR_E_INVALID,
+                     "%s: User-Mode Linux cannot mount it; expected a folder of a shorter path, "
+                     "without a comma in it",
+                     config->out);
   }
   if (real) memcpy(out, real, strlen(real) + 1);
   free(real);

@@ -185,7 +185,8 @@ Test(scenario, refuses_what_does_not_go_with_the_model) {
   const char *batch = "batch = 16";
   expect_refused(batch, "model = vgg\nbatch = 16", 7, "unknown model vgg");
   expect_refused(batch, "optimizer = adam\nbatch = 16", 7, "unknown optimizer adam");
-  expect_refused(batch, "optimizer = adamw\ndivided_step = 1\nbatch = 16", 7, "cannot be divided");
+  expect_refused(batch, "optimizer = adamw\ndivided_step = 1\nbatch = 16", 8, "cannot be divided");
+  expect_refused(batch, "divided_step = 1\nbatch = 16", 7, "of optimizer sgd cannot be divided");
   expect_refused(batch, "optimizer = lamb\ndivided_step = 2\nbatch = 16", 8, "0 or 1");
   expect_refused(batch, "batch = 16\ndataset = fortunes", 8, "model mlp does not learn");
   expect_refused(batch, "batch = 16\nlayers = 2", 8, "model mlp has no layers");
