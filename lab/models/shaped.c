@@ -1,6 +1,7 @@
 /* "shaped": tensors of a profile (planner/profile.h) as a scenario names it, whose gradients are
  * ready when the profile says and hold noise.  It learns nothing: what it trains is the
  * exchange. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "planner/profile.h"
 
 enum { NOISE = 1 << 16 };
+static const double least_s = 1e-9;
 
 typedef struct shaped {
   weir_profile profile;
@@ -83,7 +85,9 @@ static weir_status backward(weir_model *m) {
   for (size_t t = 0; t < m->count && !status; t++) {
     const double begin = weir_pace_clock(m->pace.virtual_time) - m->pace.late_s;
     fill(s, m->step, t, m->gradient + m->tensors[t].offset, m->tensors[t].numel);
-    m->pace.late_s = weir_pace(m->pace.virtual_time, begin, s->profile.tensors[t].gap_s);
+    /* Also where there is no gap, lest what it is behind be forgotten there. */
+    m->pace.late_s =
+        weir_pace(m->pace.virtual_time, begin, fmax(s->profile.tensors[t].gap_s, least_s));
     status = weir_model_tell(m);
   }
   return status;
