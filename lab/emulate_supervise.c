@@ -253,7 +253,7 @@ static void reap(supervision *w, double now) {
   for (pid_t pid; (pid = waitpid(-1, &code, WNOHANG)) > 0;)
     for (uint32_t p = 0; p < w->run->processes; p++) {
       weir_emulated *process = &w->run->process[p];
-      if (process->pid != pid) continue;
+      if (process->ended || process->pid != pid) continue; /* an orphan may have its number */
       process->ended = true;
       process->ended_s = now;
       process->code = WIFSIGNALED(code) ? 128 + WTERMSIG(code) : WEXITSTATUS(code);
