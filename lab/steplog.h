@@ -47,7 +47,8 @@ weir_status weir_summary_write(const weir_summary *summary, const char *director
  * was set (a latency within 0.05 ms at least); -1: none. */
 int weir_summary_answered(const weir_steplog *log, const char *decisions, uint32_t first_epoch,
                           uint32_t last_epoch);
-/* Bytes of rank 0's active probes over what its link, as set, could have carried. */
+/* Bytes of rank 0's active probes over what its link, as set, could have carried; NaN where none is
+ * set. */
 double weir_summary_probe_share(const weir_steplog *log);
 /* Median of a measured column over the phase's steps that know it; 0: none does. */
 double weir_summary_median(const weir_steplog *log, uint32_t first_epoch, uint32_t last_epoch,

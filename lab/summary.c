@@ -90,7 +90,7 @@ double weir_summary_probe_share(const weir_steplog *log) {
     capacity += row->set_bandwidth * fmax(0, row->elapsed_s - since_s);
     since_s = row->elapsed_s;
   }
-  return capacity > 0 ? sent / capacity : 0;
+  return capacity > 0 || isnan(capacity) ? sent / capacity : 0;
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */

@@ -80,6 +80,16 @@ Test(steplog, a_network_without_delay) {
   weir_steplog_free(&log);
 }
 
+Test(steplog, probes_over_a_link_that_nobody_has_set) {
+  weir_steplog log = {0};
+  const weir_row row = {
+      .info = {.probe_bytes = 1000}, .set_bandwidth = NAN, .elapsed_s = 1, .accuracy = NAN};
+  cr_assert_eq(weir_summary_probe_share(&log), 0);
+  cr_assert_eq(weir_steplog_add(&log, &row), WEIR_OK);
+  cr_assert(isnan(weir_summary_probe_share(&log)), "no share is known");
+  weir_steplog_free(&log);
+}
+
 Test(steplog, a_change_is_answered_by_the_first_decision_that_knew) {
   weir_steplog log = {0};
   fill(&log);
