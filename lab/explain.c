@@ -150,10 +150,15 @@ typedef struct stretch {
   double loss_first, loss_last; /* of rank 0, means of up to LOSSES steps; NAN: not known */
 } stretch;
 
+/* Of those that are known: a step whose gradient was not finite has none. */
 static double mean_loss(const weir_report_step **step, size_t count) {
-  double sum = 0;
-  for (size_t i = 0; i < count; i++) sum += step[i]->loss;
-  return count ? sum / (double)count : NAN;
+  double sum = 0, known = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (isnan(step[i]->loss)) continue;
+    sum += step[i]->loss;
+    known++;
+  }
+  return known > 0 ? sum / known : NAN;
 }
 
 /* A directive takes effect with the step after the one that carried it. */

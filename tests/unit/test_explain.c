@@ -66,8 +66,9 @@ static void write_steps(void) {
   for (int step = 0; step <= 43; step++) {
     const double comm = step <= 13 ? 30 : step <= 33 ? 230 : 80;
     elapsed += (20 + comm) / 1e3;
-    fprintf(f, "%d,1,0,p,qsgd,0.25,sra,10,10,%g,0,,1000,1,%g,1,0.1,1,0.1,%g,,,\n", step, comm,
-            5 - 0.05 * step, elapsed);
+    fprintf(f, "%d,1,0,p,qsgd,0.25,sra,10,10,%g,0,,1000,1,", step, comm);
+    if (step != 4 && step != 13) fprintf(f, "%g", 5 - 0.05 * step); /* two with the same mean */
+    fprintf(f, ",1,0.1,1,0.1,%g,,,\n", elapsed);
     if (step == 20)
       fprintf(f, "20,1,1,p,qsgd,0.0625,sra,10,10,9000,0,,1000,1,99,1,0.1,1,0.1,%g,,,\n", elapsed);
   }
