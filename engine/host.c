@@ -102,9 +102,13 @@ static void commit(weir_engine *engine) {
   weir_host *host = &engine->host;
   const weir_bucket_set *set = &engine->set;
   const bool some = weir_engine_leaves(engine);
-  for (size_t k = 0; k < set->count && some; k++)
-    if (!set->bucket[k].leaves)
-      memset(host->fed + set->bucket[k].at, 0, set->bucket[k].n * sizeof(float));
+  for (size_t k = 0; k < set->count && some; k++) {
+    const weir_bucket *bucket = &set->bucket[k];
+    if (!bucket->leaves)
+      memset(host->fed + bucket->at, 0, bucket->n * sizeof(float));
+    else if (bucket->damped && !host->zero)
+      weir_add_half(host->residual + bucket->at, bucket->n, host->fed + bucket->at);
+  }
   if (some) swap(&host->residual, &host->fed);
   host->zero = !some;
   if (host->velocity != NULL) swap(&host->velocity, &host->next);

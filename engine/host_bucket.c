@@ -374,12 +374,9 @@ static bool publish_sum(weir_bucket *bucket, float share) {
 /* An average that is not finite, or would not be in 16 bits, is the same on all ranks, and so is
  * that the step is lost. */
 weir_status weir_host_publish(weir_bucket *bucket, float share) {
-  const weir_host *host = &bucket->engine->host;
   const bool finite = bucket->scheme == WEIR_SCHEME_SHARED ? publish_shared(bucket, share)
                       : bucket->thin                       ? publish_thin(bucket, share)
                                                            : publish_sum(bucket, share);
   bucket->overflow = !finite;
-  if (bucket->damped && !host->zero)
-    weir_add_half(host->residual + bucket->at, bucket->n, host->fed + bucket->at);
   return WEIR_OK;
 }

@@ -62,7 +62,7 @@ typedef struct weir_device_bucket {
   /* THIN: its tensors, borrowed as the layout is; columns of P and Q; floats that travel first. */
   const weir_thin *thin;
   size_t rank, first_sum;
-  bool damped; /* half of r is fed; publish adds the other half to e */
+  bool damped; /* half of r is fed; the commit adds the other half to e */
 } weir_device_bucket;
 
 /* A part of e that somebody on the host wants to see. */

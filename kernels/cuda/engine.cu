@@ -205,7 +205,25 @@ static void drop_residual(weir_device *device) {
   device->residual = NULL;
 }
 
+__global__ static void add_half(const float *x, size_t n, float *to) {
+  WEIR_CUDA_EACH(i, n) { to[i] = fmaxf(fminf(to[i] + 0.5F * x[i], FLT_MAX), -FLT_MAX); }
+}
+
+/* Should this fail, the next step says so. */
+static void keep_back(weir_device *device) {
+  weir_status status = device->residual != NULL ? weir_device_enter(device) : WEIR_E_STATE;
+  for (size_t k = 0; k < device->buckets && status == WEIR_OK; k++) {
+    const weir_device_bucket *bucket = &device->unit[k].bucket;
+    if (!bucket->damped) continue;
+    weir_cuda *cuda = device->unit[k].near;
+    status = weir_cuda_launch(
+        cuda, "keeping back", weir_cuda_grid(cuda, bucket->n, WEIR_CUDA_BLOCK), WEIR_CUDA_BLOCK,
+        add_half, device->residual + bucket->at, bucket->n, device->e + bucket->at);
+  }
+}
+
 static void commit(weir_device *device) {
+  keep_back(device);
   float *held = device->residual;
   if (device->feedback) {
     device->residual = device->e;

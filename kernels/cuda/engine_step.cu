@@ -34,10 +34,6 @@ __global__ static void halve(const float *x, size_t n, float *to) {
   WEIR_CUDA_EACH(i, n) { to[i] = 0.5F * x[i]; }
 }
 
-__global__ static void add_half(const float *x, size_t n, float *to) {
-  WEIR_CUDA_EACH(i, n) { to[i] = fmaxf(fminf(to[i] + 0.5F * x[i], FLT_MAX), -FLT_MAX); }
-}
-
 __global__ static void publish(float *to, const float *sum, size_t n, float share,
                                uint32_t *overflow) {
   bool finite = true;
@@ -412,11 +408,6 @@ weir_status weir_device_publish(weir_device *device, size_t bucket, void *const 
     status = publish_run(unit, &r, sum + r.at, share);
   if (status == WEIR_OK && unit->bucket.kind == WEIR_DEVICE_PARTS)
     status = weir_device_lost(device, bucket);
-  if (status == WEIR_OK && unit->bucket.damped && device->residual != NULL)
-    status = weir_cuda_launch(cuda, "keeping back",
-                              weir_cuda_grid(cuda, unit->bucket.n, WEIR_CUDA_BLOCK),
-                              WEIR_CUDA_BLOCK, add_half, device->residual + unit->bucket.at,
-                              unit->bucket.n, device->e + unit->bucket.at);
   return status == WEIR_OK ? weir_cuda_launch(cuda, "reporting", 1, 1, report, cuda->fault,
                                               unit->overflow, &device->verdict[bucket])
                            : status;
