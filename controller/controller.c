@@ -109,15 +109,22 @@ weir_status weir_policy_check_without_feedback(const char *policy) {
                    weir_codecs[plan.codec]->name);
 }
 
+bool weir_policy_stages(const char *policy, weir_stages *stages) {
+  const weir_policy *found;
+  weir_plan plan;
+  weir_table_text table;
+  return find_policy(policy, &found, &plan, &table) == WEIR_OK && found->takes_stages &&
+         weir_stages_parse(policy + strlen(found->name) + 1, stages) == WEIR_OK;
+}
+
 bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
   const weir_policy *found;
   weir_table_text table;
   weir_stages stages;
   if (find_policy(policy, &found, plan, &table) != WEIR_OK) return false;
-  if (found->takes_stages) {
-    const bool parsed = weir_stages_parse(policy + strlen(found->name) + 1, &stages) == WEIR_OK;
-    if (parsed && i < stages.count) *plan = stages.stage[i].plan;
-    return parsed && i < stages.count;
+  if (weir_policy_stages(policy, &stages)) {
+    if (i < stages.count) *plan = stages.stage[i].plan;
+    return i < stages.count;
   }
   if (i >= 2 || found->heaviest[i] == NULL || weir_plan_parse(found->heaviest[i], plan) != WEIR_OK)
     return false;
@@ -284,17 +291,29 @@ static weir_status restore(weir_controller *c, const weir_controller_config *con
   return status;
 }
 
-/* A group that has lost ranks may have lost what a later stage needs, such as a second machine.  It
- * goes on without that stage, and may have it again once others have joined. */
+/* A group that has lost ranks may have lost what a stage needs, such as a second machine.  It goes
+ * on without that stage, and may have it again once others have joined. */
 static void leave_out(weir_stages *stages, const weir_controller_config *config) {
   char plan[WEIR_PLAN_TEXT_MAX];
-  for (size_t i = 1; i < stages->count && config->runs != NULL; i++) {
+  for (size_t i = 0; i < stages->count && config->runs != NULL; i++) {
     stages->stage[i].left_out = config->runs(config->runs_user, &stages->stage[i].plan) != WEIR_OK;
     if (!stages->stage[i].left_out) continue;
     weir_plan_format(&stages->stage[i].plan, plan);
     weir_log(WEIR_LOG_WARN, "the schedule goes on without its stage %zu, %s: %s", i + 1, plan,
              weir_last_error());
   }
+}
+
+/* Under the stage that the group has begun with. */
+static weir_status take_stages(weir_loop *loop, const weir_controller_config *config) {
+  const weir_status status =
+      weir_stages_parse(config->policy + strlen(loop->policy->name) + 1, &loop->stages);
+  if (status != WEIR_OK) return status;
+  leave_out(&loop->stages, config);
+  loop->stage = weir_stages_at(&loop->stages, 0);
+  loop->current = loop->stages.stage[loop->stage].plan;
+  loop->open = loop->current.algorithm == WEIR_ALGORITHM_ANY;
+  return WEIR_OK;
 }
 
 weir_status weir_controller_create(weir_controller **out, const weir_controller_config *config) {
@@ -323,8 +342,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.told = config->told;
   c->loop.seed = config->seed;
   c->loop.current = first;
-  c->loop.open = policy->takes_table || ((policy->takes_plan || policy->takes_stages) &&
-                                         first.algorithm == WEIR_ALGORITHM_ANY);
+  c->loop.open =
+      policy->takes_table || (policy->takes_plan && first.algorithm == WEIR_ALGORITHM_ANY);
   c->loop.warm_cr = first.cr;
   c->loop.warmup_steps = config->warmup_steps;
   c->loop.overlap = config->overlap;
@@ -351,9 +370,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
     status = weir_learn_codecs(&c->loop, config->price, config->price_user);
   weir_policy_warm_start(&c->loop, config->step);
   if (status == WEIR_OK && c->loop.has_directive) weir_mailbox_answer(&c->mailbox, &c->loop);
-  if (status == WEIR_OK && policy->takes_stages)
-    status = weir_stages_parse(config->policy + strlen(policy->name) + 1, &c->loop.stages);
-  if (status == WEIR_OK) leave_out(&c->loop.stages, config);
+  if (status == WEIR_OK && policy->takes_stages) status = take_stages(&c->loop, config);
   text.full = config->full;
   if (status == WEIR_OK && policy->takes_table)
     status = weir_turns_build(&c->loop.turns, &text, &c->loop.layout, config->names);

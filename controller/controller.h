@@ -13,6 +13,7 @@
 #include <weir/weir.h>
 
 #include "controller/filter.h"
+#include "controller/stages.h"
 #include "engine/engine.h"
 
 typedef struct weir_controller weir_controller;
@@ -64,8 +65,8 @@ typedef struct weir_controller_config {
                                begin with what is usual */
   weir_price_fn *price; /* who times them, where it succeeds; NULL: this host's processors do */
   void *price_user;
-  weir_runs_fn *runs; /* asked of a schedule's later stages, which are left out then; NULL: all
-                           can be run */
+  weir_runs_fn *runs; /* asked of a schedule's stages, which are left out then; NULL: all can be
+                           run */
   void *runs_user;
 } weir_controller_config;
 
@@ -87,6 +88,8 @@ typedef struct weir_beginning {
 /* The plan that a session starts with under a policy.  NULL: the one that a session of one rank
  * does. */
 weir_status weir_policy_first_plan(const char *policy, const weir_beginning *with, weir_plan *plan);
+/* The stages of a policy that goes by some; false: it is another. */
+bool weir_policy_stages(const char *policy, weir_stages *stages);
 /* The i-th of the plans that a policy goes through whatever they cost and that take most memory;
  * false: there are no more. */
 bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan);

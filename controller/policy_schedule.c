@@ -73,7 +73,8 @@ weir_status weir_stages_parse(const char *text, weir_stages *s) {
 
 size_t weir_stages_at(const weir_stages *s, uint64_t at) {
   size_t stage = 0;
-  for (size_t i = 1; i < s->count && s->stage[i].from <= at; i++)
+  while (stage + 1 < s->count && s->stage[stage].left_out) stage++;
+  for (size_t i = stage + 1; i < s->count && s->stage[i].from <= at; i++)
     if (!s->stage[i].left_out) stage = i;
   return stage;
 }

@@ -144,6 +144,8 @@ typedef struct weir_engine_config {
   weir_virtual_exchange_fn virtual_exchange; /* NULL: by virtual_network's latency and bandwidth */
   void *virtual_user;
   unsigned codec_threads; /* that share the long passes of compressing; 0 as 1 */
+  bool threads;           /* some rank has several: what they take counts on all, against
+                             memory_limit */
   /* Steps on a device (kernels/device.h); NULL: in host memory.  stream and timeout_s as its
    * create's.  devices: some rank of the group has one, and all refuse a codec that does not run
    * there. */
@@ -219,8 +221,8 @@ size_t weir_engine_times(const weir_engine *engine, weir_bucket_times *times, si
 size_t weir_engine_last_step(const weir_engine *engine, const uint32_t *place, double *forward_s,
                              double *gap_s, weir_bucket_times *times, size_t capacity);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
-/* Can this group run a plan without buckets?  WEIR_E_UNSUPPORTED says why not, on all ranks
- * alike. */
+/* Can this group run a plan without buckets, within the memory limit?  WEIR_E_UNSUPPORTED says why
+ * not, on all ranks alike. */
 weir_status weir_engine_runs(weir_engine *engine, const weir_plan *plan);
 /* Latency, bandwidth and goodput as all ranks were told in the last step: of each the median over
  * the ranks that know; 0 when none does. */
@@ -238,17 +240,24 @@ typedef struct weir_standing {
 } weir_standing;
 /* Give up the step and the trial under way. */
 void weir_engine_stand(weir_engine *engine, weir_standing *standing);
-/* Go on in a group of the survivors, under this plan, which has no buckets; all: the standings of
- * its ranks.  A step that some of them have completed counts for all: for a rank that *missed* it,
- * the residual becomes what it would have been, and registered memory and powersgd's columns come
- * from *leader, a rank that has all steps.  When it fails because another rank was lost meanwhile,
- * this rank has the step either wholly or not at all, and the call is repeated with the next group;
- * *missed then tells of both.  A rank that has just joined misses all, and keeps nothing back.
- * Collective.  want_curve: as in the hooks, for the rank's new number.
- * / */
-weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, const weir_standing *all,
-                                const weir_plan *first, bool (*want_curve)(void *), int *leader,
-                                bool *missed);
+/* What a new group begins with. */
+typedef struct weir_regrouping {
+  weir_comm *comm;
+  const weir_plan *first; /* the first of these without buckets that the group can run */
+  size_t firsts;
+  double memory_limit;        /* as in the configuration: it may have been that of a lost rank */
+  bool threads;               /* likewise */
+  bool (*want_curve)(void *); /* as in the hooks, for the rank's new number */
+} weir_regrouping;
+/* Go on in a group of the survivors; all: the standings of its ranks.  A step that some of them
+ * have completed counts for all: for a rank that *missed* it, the residual becomes what it would
+ * have been, and registered memory and powersgd's columns come from *leader, a rank that has all
+ * steps.  When it fails because another rank was lost meanwhile, this rank has the step either
+ * wholly or not at all, and the call is repeated with the next group; *missed then tells of both.
+ * A rank that has just joined misses all, and keeps nothing back.  Collective.
+ * WEIR_E_UNSUPPORTED, on all ranks alike: the group can run none of the plans. */
+weir_status weir_engine_regroup(weir_engine *engine, const weir_regrouping *group,
+                                const weir_standing *all, int *leader, bool *missed);
 
 /* --- to go on later (resume.c) --------------------------------------------------------------- */
 

@@ -143,7 +143,7 @@ static weir_status find_leader(const weir_standing *all, int ranks, int *leader,
 }
 
 /* Room for the new group; afterwards nothing can fail for want of memory. */
-static weir_status resize(weir_engine *engine, const weir_plan *first, bool (*want_curve)(void *)) {
+static weir_status resize(weir_engine *engine, const weir_regrouping *group) {
   weir_header *headers = calloc((size_t)engine->size, sizeof *headers);
   if (headers == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", engine->size);
   free(engine->headers);
@@ -152,19 +152,25 @@ static weir_status resize(weir_engine *engine, const weir_plan *first, bool (*wa
     weir_log(WEIR_LOG_INFO, "messages of devices go over the host in the new group");
   engine->config.rooms = false;
   if (engine->backend->unshare != NULL) engine->backend->unshare(engine);
-  engine->config.hooks.want_curve = want_curve;
+  engine->config.hooks.want_curve = group->want_curve;
+  engine->config.memory_limit = group->memory_limit;
+  engine->config.threads = group->threads;
   weir_status status = WEIR_OK;
-  if (want_curve != NULL && engine->curve == NULL) status = weir_gain_curve_create(&engine->curve);
-  if (status == WEIR_OK) status = weir_engine_adopt(engine, first, NULL);
+  if (group->want_curve != NULL && engine->curve == NULL)
+    status = weir_gain_curve_create(&engine->curve);
+  for (size_t i = 0; status == WEIR_OK && i < group->firsts; i++) {
+    status = weir_engine_runs(engine, &group->first[i]);
+    if (status == WEIR_OK) return weir_engine_adopt(engine, &group->first[i], NULL);
+    if (status == WEIR_E_UNSUPPORTED && i + 1 < group->firsts) status = WEIR_OK;
+  }
   return status;
 }
 
-weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, const weir_standing *all,
-                                const weir_plan *first, bool (*want_curve)(void *), int *leader,
-                                bool *missed) {
-  const int ranks = weir_comm_size(comm), rank = weir_comm_rank(comm);
+weir_status weir_engine_regroup(weir_engine *engine, const weir_regrouping *group,
+                                const weir_standing *all, int *leader, bool *missed) {
+  const int ranks = weir_comm_size(group->comm), rank = weir_comm_rank(group->comm);
   bool behind = false;
-  engine->config.comm = comm;
+  engine->config.comm = group->comm;
   weir_status status = find_leader(all, ranks, leader, &behind);
   *missed = status == WEIR_OK && (all[rank].fresh || all[rank].committed != all[*leader].committed);
   for (int r = 0; status == WEIR_OK && r < ranks; r++) {
@@ -176,7 +182,7 @@ weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, const weir
   engine->rank = rank;
   engine->size = ranks;
   engine->table_name = 0; /* a rank that has joined has no table of buckets: all fetch the next */
-  status = resize(engine, first, want_curve);
+  status = resize(engine, group);
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   *missed = engine->caught_up;
   engine->caught_up = false;

@@ -246,30 +246,36 @@ bool weir_engine_leaves(const weir_engine *engine) {
   return some && !engine->config.without_feedback;
 }
 
-weir_status weir_engine_fits(const weir_engine *engine) {
+static weir_status fits(const weir_engine *engine, const weir_bucket_set *set,
+                        const weir_plan *plan) {
   const weir_engine_config *config = &engine->config;
   weir_memory_form form = weir_memory_form_of(weir_comm_shape(config->comm), config->most_ranks);
   form.momentum = config->momentum > 0;
   form.without_feedback = config->without_feedback;
-  form.threads = engine->pool != NULL;
-  double bytes = weir_room_takes(engine->set.stays);
+  form.threads = config->threads || engine->pool != NULL;
+  double bytes = weir_room_takes(set->stays);
   char text[WEIR_PLAN_TEXT_MAX];
-  for (size_t k = 0; k < engine->set.count; k++) {
-    const weir_bucket *bucket = &engine->set.bucket[k];
+  for (size_t k = 0; k < set->count; k++) {
+    const weir_bucket *bucket = &set->bucket[k];
     bytes += weir_plan_memory(&bucket->plan, &form, bucket->n, bucket->kept);
   }
   if (config->memory_limit <= 0 || bytes <= config->memory_limit) return WEIR_OK;
-  weir_plan_format(&engine->plan, text);
+  weir_plan_format(plan, text);
   return weir_fail(WEIR_E_UNSUPPORTED,
                    "plan %s takes %.0f bytes beyond the gradients, and memory_limit is %.0f", text,
                    bytes, config->memory_limit);
+}
+
+weir_status weir_engine_fits(const weir_engine *engine) {
+  return fits(engine, &engine->set, &engine->plan);
 }
 
 weir_status weir_engine_runs(weir_engine *engine, const weir_plan *plan) {
   weir_plan_bucket run[2]; /* the whole, and what stays in full precision */
   weir_bucket_set set = {0};
   const size_t count = weir_full_table(engine, plan, NULL, run);
-  const weir_status status = describe_all(engine, plan, run, count, &set);
+  weir_status status = describe_all(engine, plan, run, count, &set);
+  if (status == WEIR_OK) status = fits(engine, &set, plan);
   release_set(engine, &set);
   return status;
 }

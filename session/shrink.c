@@ -33,7 +33,8 @@ static weir_status check_grow(const weir_session *session) {
 weir_status weir_session_settle(weir_session *session) {
   session->options.rank = session->transport->rank;
   session->options.world_size = session->transport->size;
-  session->gathers = session->pings = 0; /* members may have counted differently */
+  session->gathers = session->pings = 0;          /* members may have counted differently */
+  session->rooms = session->rooms_inside = false; /* those were the ranks' before */
   return weir_session_find_hosts(session);
 }
 
@@ -73,24 +74,36 @@ static weir_status agree_on_state(weir_session *session, const weir_standing *mi
                                   weir_survivors *left) {
   weir_standing *all = calloc((size_t)session->transport->size, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the ranks' standings");
-  weir_plan first = {0};
+  weir_plan first[WEIR_STAGES_MAX];
+  weir_regrouping group = {.comm = session->comm,
+                           .first = first,
+                           .memory_limit = (double)session->memory_limit,
+                           .threads = session->threads,
+                           .want_curve = weir_session_curve_hook(session)};
   uint64_t step = 0;
   weir_status status = weir_session_gather(session, mine, sizeof *mine, all);
   for (int r = 0; r < session->transport->size; r++)
     if (all[r].committed > step) step = all[r].committed;
-  if (status == WEIR_OK) status = weir_session_first_plan(session, step, &first);
+  if (status == WEIR_OK) status = weir_session_first_plans(session, step, first, &group.firsts);
   if (status == WEIR_OK)
-    status = weir_engine_regroup(session->engine, session->comm, all, &first,
-                                 weir_session_curve_hook(session), &left->current, &left->missed);
+    status = weir_engine_regroup(session->engine, &group, all, &left->current, &left->missed);
   if (status == WEIR_OK) left->step = step;
   if (status == WEIR_OK) left->missed = session->missed = session->missed || left->missed;
   free(all);
   return status;
 }
 
+/* In a smaller group plans may take more.  A schedule goes on without stages that do. */
+static weir_status check_memory(const weir_session *session) {
+  weir_stages stages;
+  return weir_policy_stages(session->options.policy, &stages) ? WEIR_OK
+                                                              : weir_session_check_memory(session);
+}
+
 weir_status weir_session_line_up(weir_session *session, const weir_standing *mine,
                                  weir_survivors *left) {
   weir_status status = agree_on_state(session, mine, left);
+  if (status == WEIR_OK) status = check_memory(session);
   weir_feed_close(session);
   memset(&session->feed, 0, sizeof session->feed);
   if (status == WEIR_OK && session->options.rank == 0)

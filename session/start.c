@@ -38,6 +38,7 @@ typedef struct fingerprint {
   uint64_t device; /* does this rank have one? */
   uint64_t memory_limit;
   uint64_t feedback; /* does it keep residuals? */
+  uint64_t threads;  /* do its codecs have threads? */
   uint64_t run;      /* rank 0's draw names the run */
   weir_resume_told resume;
 } fingerprint;
@@ -88,6 +89,17 @@ weir_status weir_session_first_plan(const weir_session *session, uint64_t step, 
   return status;
 }
 
+weir_status weir_session_first_plans(const weir_session *session, uint64_t step,
+                                     weir_plan first[WEIR_STAGES_MAX], size_t *count) {
+  weir_stages stages;
+  *count = 1;
+  if (!weir_policy_stages(session->options.policy, &stages))
+    return weir_session_first_plan(session, step, first);
+  *count = stages.count;
+  for (size_t i = 0; i < stages.count; i++) first[i] = stages.stage[i].plan;
+  return WEIR_OK;
+}
+
 weir_status weir_session_compare(weir_session *session) {
   weir_plan first;
   const weir_status known = weir_session_first_plan(session, 0, &first);
@@ -98,6 +110,7 @@ weir_status weir_session_compare(weir_session *session) {
                       session->device_ops != NULL,
                       session->options.memory_limit,
                       session->options.error_feedback,
+                      session->options.codec_threads > 1,
                       draw_run(session),
                       {0}};
   weir_resume_tell(session, &mine.resume);
@@ -105,12 +118,13 @@ weir_status weir_session_compare(weir_session *session) {
   fingerprint *all = calloc(ranks, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to compare %zu ranks", ranks);
   weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
-  session->devices = session->hosts = false;
+  session->devices = session->hosts = session->threads = false;
   session->memory_limit = 0;
   for (size_t r = 0; r < ranks; r++) {
     const uint64_t limit = all[r].memory_limit;
     session->devices = session->devices || all[r].device != 0;
     session->hosts = session->hosts || all[r].device == 0;
+    session->threads = session->threads || all[r].threads != 0;
     if (limit > 0 && (session->memory_limit == 0 || limit < session->memory_limit))
       session->memory_limit = limit;
   }
@@ -162,17 +176,34 @@ static double largest_room(const weir_session *session) {
   return most;
 }
 
-/* What is heaviest of the plans that a policy goes through whatever they cost. */
-static weir_status check_heaviest(const weir_session *session, double spare) {
+/* Residuals, and velocities. */
+static double checkpoint_bytes(const weir_session *session) {
+  const double gradient = 4.0 * (double)session->offset[session->tensors];
+  return (session->options.momentum_correction > 0 ? 2 : 1) * gradient;
+}
+
+/* Of the limit, what is left for a plan beside the velocity and the checkpoint of trials that there
+ * will be in any case. */
+static double spare_memory(const weir_session *session) {
+  const double checkpoint = checkpoint_bytes(session);
+  const bool momentum = session->options.momentum_correction > 0;
+  const bool tries = strncmp(session->options.policy, "paper", strlen("paper")) == 0;
+  if (session->memory_limit == 0) return 0;
+  return fmax(
+      1.0, (double)session->memory_limit - (momentum ? checkpoint : 0) - (tries ? checkpoint : 0));
+}
+
+weir_status weir_session_check_memory(const weir_session *session) {
   weir_memory_form form =
       weir_memory_form_of(weir_comm_shape(session->comm), weir_session_most(&session->options));
   const size_t n = session->offset[session->tensors];
-  const double room = largest_room(session);
+  const double room = largest_room(session), spare = spare_memory(session);
   char text[WEIR_PLAN_TEXT_MAX];
   weir_plan plan;
   form.without_feedback = !session->options.error_feedback;
-  form.threads = session->options.codec_threads > 1;
-  for (size_t i = 0; weir_policy_heaviest(session->options.policy, i, &plan); i++) {
+  form.threads = session->threads;
+  for (size_t i = 0;
+       session->memory_limit > 0 && weir_policy_heaviest(session->options.policy, i, &plan); i++) {
     const double bytes = weir_plan_memory(&plan, &form, n, kept_by(session, &plan)) + room;
     weir_plan_format(&plan, text);
     if (bytes > spare)
@@ -193,23 +224,6 @@ static weir_status check_later_plans(const weir_session *session) {
        i++)
     status = weir_engine_runs(session->engine, &plan);
   return status;
-}
-
-/* Residuals, and velocities. */
-static double checkpoint_bytes(const weir_session *session) {
-  const double gradient = 4.0 * (double)session->offset[session->tensors];
-  return (session->options.momentum_correction > 0 ? 2 : 1) * gradient;
-}
-
-/* Of the limit, what is left for a plan beside the velocity and the checkpoint of trials that there
- * will be in any case. */
-static double spare_memory(const weir_session *session) {
-  const double checkpoint = checkpoint_bytes(session);
-  const bool momentum = session->options.momentum_correction > 0;
-  const bool tries = strncmp(session->options.policy, "paper", strlen("paper")) == 0;
-  if (session->memory_limit == 0) return 0;
-  return fmax(
-      1.0, (double)session->memory_limit - (momentum ? checkpoint : 0) - (tries ? checkpoint : 0));
 }
 
 /* --- hooks of the engine -------------------------------------------------------------------- */
@@ -326,14 +340,15 @@ static void passed(void *user, double begin_s, size_t elements) {
 /* --- start ---------------------------------------------------------------------------------- */
 
 weir_status weir_session_create_engine(weir_session *session) {
-  weir_plan first;
-  const weir_status known = weir_session_first_plan(session, 0, &first);
+  weir_plan first[WEIR_STAGES_MAX];
+  size_t firsts = 0;
+  const weir_status known = weir_session_first_plans(session, 0, first, &firsts);
   if (known != WEIR_OK) return known;
   const weir_layout layout = {session->tensors, session->offset};
   /* On every rank, as any of them may come to decide. */
   const size_t looks =
       session->device_ops != NULL ? weir_policy_samples(session->options.policy) : 0;
-  const weir_engine_config config = {
+  weir_engine_config config = {
       .comm = session->comm,
       .layout = layout,
       .rows = session->rows,
@@ -341,7 +356,6 @@ weir_status weir_session_create_engine(weir_session *session) {
       .full = session->full,
       .momentum = session->options.momentum_correction,
       .memory_limit = (double)session->memory_limit,
-      .first_plan = first,
       .hooks = {.user = session,
                 .local = local,
                 .propose = propose,
@@ -358,6 +372,7 @@ weir_status weir_session_create_engine(weir_session *session) {
       .virtual_exchange = session->options.virtual_exchange,
       .virtual_user = session->options.virtual_user,
       .codec_threads = (unsigned)session->options.codec_threads,
+      .threads = session->threads,
       .device_ops = session->device_ops,
       .device = session->options.device,
       .stream = session->options.stream,
@@ -373,7 +388,11 @@ weir_status weir_session_create_engine(weir_session *session) {
       .keep_nonfinite = session->keep_nonfinite,
       .profile = session->options.profile || session->options.overlap,
       .scope = &session->inside.scope};
-  weir_status status = weir_engine_create(&session->engine, &config);
+  weir_status status = WEIR_E_UNSUPPORTED;
+  for (size_t i = 0; status == WEIR_E_UNSUPPORTED && i < firsts; i++) {
+    config.first_plan = first[i];
+    status = weir_engine_create(&session->engine, &config);
+  }
   for (size_t i = 0; i < session->state_count && status == WEIR_OK; i++)
     status = weir_engine_register_state(session->engine, session->states[i].data,
                                         session->states[i].bytes);
@@ -407,7 +426,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .risk = session->options.risk,
       .update_rule = session->options.update_rule,
       .memory_limit = spare_memory(session),
-      .codec_threads = session->options.codec_threads > 1,
+      .codec_threads = session->threads,
       .checkpoint_bytes = checkpoint_bytes(session),
       .trial_budget = session->options.trial_budget,
       .steps = session->options.steps,
@@ -437,7 +456,9 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .price_user = session,
       .runs = runs,
       .runs_user = session};
-  return weir_controller_create(&session->controller, &config);
+  const weir_status status = weir_controller_create(&session->controller, &config);
+  if (status == WEIR_OK) weir_controller_set_epoch(session->controller, session->epoch);
+  return status;
 }
 
 /* What the ranks' processors take, for the controller's cost rows; collective. */
@@ -480,8 +501,7 @@ weir_status weir_session_start(weir_session *session) {
   session->options.listener = 0;
   if (status == WEIR_OK) status = weir_session_compare(session);
   if (status == WEIR_OK) status = weir_session_find_rooms(session);
-  if (status == WEIR_OK && session->memory_limit > 0)
-    status = check_heaviest(session, spare_memory(session));
+  if (status == WEIR_OK) status = weir_session_check_memory(session);
   if (status == WEIR_OK) status = weir_session_create_engine(session);
   if (status == WEIR_OK) status = check_later_plans(session);
   bool alike_before = false;

@@ -147,8 +147,10 @@ struct weir_session {
   bool devices, hosts;         /* some rank's run on a device; in host memory */
   bool rooms;                  /* all ranks' do, and read each other's memory */
   bool rooms_inside;           /* inside of each of several machines */
+  bool threads;                /* some rank's codecs have threads */
   uint64_t memory_limit;       /* the smallest of the ranks'; 0: none */
   weir_controller *controller; /* rank 0 only */
+  uint32_t epoch;              /* as told, for the controller of the next group */
   double *gap_s;               /* rank 0, with overlap: per tensor, on its way to the controller */
   uint64_t gap_turns;          /* steps since the start */
   weir_feed feed;
@@ -253,6 +255,13 @@ weir_status weir_session_start_monitor(weir_session *session);
 weir_status weir_session_compare(weir_session *session);
 /* The plan that the group, whose ranks have been compared, starts with at a step. */
 weir_status weir_session_first_plan(const weir_session *session, uint64_t step, weir_plan *first);
+/* Those that a group begins with that has lost ranks, or that this rank joins: the first of them
+ * that it can run.  A schedule has all of its stages, every other policy its one plan. */
+weir_status weir_session_first_plans(const weir_session *session, uint64_t step,
+                                     weir_plan first[WEIR_STAGES_MAX], size_t *count);
+/* Do the plans that the policy runs whatever they cost keep to memory_limit?  WEIR_E_UNSUPPORTED,
+ * with both figures. */
+weir_status weir_session_check_memory(const weir_session *session);
 weir_status weir_session_create_engine(weir_session *session);
 
 /* All-gather in a namespace of its own; mine and all as in weir_allgather_bytes. */

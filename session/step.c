@@ -138,6 +138,7 @@ weir_status weir_last_step_times(const weir_session *session, double *forward_s,
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
+  session->epoch = epoch;
   if (session->controller != NULL) weir_controller_set_epoch(session->controller, epoch);
   return WEIR_OK;
 }

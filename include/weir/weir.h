@@ -131,10 +131,11 @@ typedef struct weir_options {
    * no bit of any result. */
   int codec_threads;
   /* Bytes that the session may take beyond the caller's gradients, 0 (default): any; of a group the
-   * smallest counts.  Rooms for messages that stay on devices (device, below) count with it.  Plans
-   * that would take more are not chosen, trials whose checkpoint of residuals would are not begun
-   * (its copies of registered memory are not counted), and a policy whose first plan or trials
-   * would is refused by weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
+   * smallest counts, and what codec_threads take counts where any rank has several.  Rooms for
+   * messages that stay on devices (device, below) count with it.  Plans that would take more are
+   * not chosen, trials whose checkpoint of residuals would are not begun (its copies of registered
+   * memory are not counted), and a policy whose first plan or trials would is refused by
+   * weir_session_start and weir_shrink (WEIR_E_UNSUPPORTED, with both figures). */
   uint64_t memory_limit;
   /* tcp: connections between every two ranks, 1 (default) to 8, the same on all ranks.  Long
    * messages are divided among them: on a long link with losses, a loss then halves one
@@ -401,7 +402,8 @@ typedef struct weir_survivors {
  * again, and the policy starts again from its first plan.  Compute the gradients of step
  * left->step again.  left may be NULL.
  *
- * WEIR_E_STATE: the group has not ended.  WEIR_E_UNSUPPORTED: the transport cannot do it.
+ * WEIR_E_STATE: the group has not ended.  WEIR_E_UNSUPPORTED: the transport cannot do it, or those
+ * who are left cannot run the policy's plans, or not within memory_limit (with both figures).
  * WEIR_E_MISMATCH: the group has ended because ranks took different averages; their weights are no
  * longer the same, and the training is to go on from where they were.
  * WEIR_E_PEER: the others go on without this rank, or too few are left to be sure that a silent
@@ -499,7 +501,8 @@ weir_status weir_current_times(const weir_session *session, weir_bucket_times *t
 weir_status weir_last_step_times(const weir_session *session, double *forward_s, double *gap_s,
                                  weir_bucket_times *times, size_t capacity, size_t *count);
 
-/* Tell the journal which epoch the training is in. */
+/* Tell policy schedule, and the journal, which epoch the training is in: on rank 0, and on whoever
+ * may become it when ranks are lost. */
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
 
 /* Say how many steps can follow the one at hand until the trainer does what coming back would not

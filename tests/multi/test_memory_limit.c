@@ -19,7 +19,7 @@ enum { N = 100000 };
 typedef struct starter {
   const char *policy;
   uint64_t limit;
-  int rank, group;
+  int rank, group, threads; /* of codecs, of rank 1 */
   weir_status status;
   char said[256];
 } starter;
@@ -32,18 +32,24 @@ static void *start_rank(void *argument) {
   weir_options options = session_options(s->rank, RANKS, name, s->policy);
   options.active_probes = false;
   options.memory_limit = s->limit;
+  if (s->rank == 1 && s->threads > 0) options.codec_threads = s->threads;
   s->status = session_open(&session, &options, N);
   if (s->status != WEIR_OK) (void)snprintf(s->said, sizeof s->said, "%s", weir_last_error());
   weir_session_free(session);
   return NULL;
 }
 
-static void start(const char *policy, const double limit[RANKS], starter out[RANKS]) {
+static void start_threaded(const char *policy, const double limit[RANKS], int threads,
+                           starter out[RANKS]) {
   static int groups;
   groups++;
   for (int r = 0; r < RANKS; r++)
-    out[r] = (starter){policy, (uint64_t)limit[r], .rank = r, .group = groups};
+    out[r] = (starter){policy, (uint64_t)limit[r], .rank = r, .group = groups, .threads = threads};
   session_threads(out, sizeof *out, RANKS, start_rank);
+}
+
+static void start(const char *policy, const double limit[RANKS], starter out[RANKS]) {
+  start_threaded(policy, limit, 0, out);
 }
 
 /* Rank 1 names no limit, which is none at all. */
@@ -100,6 +106,17 @@ Test(memory_limit, the_smallest_of_a_group_counts) {
     expect_refusals("fixed:none:1:dense-ring", limit, "takes 600000 bytes",
                     "memory_limit is 599999");
   }
+}
+
+/* What several threads of a rank's codecs take counts on all ranks, so that all say the same. */
+Test(memory_limit, ranks_differ_in_threads) {
+  const weir_memory_form form = {.ranks = RANKS, .hosts = RANKS};
+  const weir_plan plan = planned("topk:0.25:ag");
+  const double limit[RANKS] = {weir_plan_memory(&plan, &form, N, 25000), 0};
+  starter s[RANKS];
+  start_threaded("fixed:topk:0.25:ag", limit, 2, s);
+  for (int r = 0; r < RANKS; r++)
+    cr_assert_eq(s[r].status, WEIR_E_UNSUPPORTED, "rank %d: %s", r, s[r].said);
 }
 
 /* --- machines that differ --------------------------------------------------------------------- */

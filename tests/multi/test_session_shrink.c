@@ -23,6 +23,7 @@ typedef struct trainer {
   uint64_t strike; /* at which transfer of its steps rank 0 leaves */
   bool registered; /* are the weights? */
   double momentum; /* of momentum correction */
+  uint64_t limit;  /* of memory */
   test_device d;
   bool device;  /* gradients are on it */
   float *there; /* they are, then */
@@ -108,6 +109,7 @@ static void *trainer_main(void *argument) {
   options.policy = t->policy;
   options.timeout_s = 10;
   options.momentum_correction = t->momentum;
+  options.memory_limit = t->limit;
   if (t->device) {
     (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
     t->d = test_device_open();
@@ -131,6 +133,7 @@ static void *trainer_main(void *argument) {
     t->status = weir_transport_fault(&faulty, t->session->transport, &strike);
     if (t->status == WEIR_OK) t->session->comm->transport = faulty;
   }
+  if (t->status == WEIR_OK) t->status = weir_set_epoch(t->session, 1);
   if (t->status == WEIR_OK) t->status = train(t);
   (void)snprintf(t->message, sizeof t->message, "%s", weir_last_error());
   if (t->rank == 0) weir_session_free(t->session);
@@ -317,6 +320,53 @@ Test(session_shrink, only_after_a_loss) {
   weir_session_free(session);
 }
 
+/* --- with fewer ranks a plan is another matter ------------------------------------------------ */
+
+/* Rank 0 of four leaves in the sixth step. */
+static void lose_one(const char *policy, uint64_t limit, trainer t[4]) {
+  pthread_t thread[4];
+  pthread_barrier_t started;
+  cr_assert_eq(pthread_barrier_init(&started, NULL, 4), 0);
+  for (int r = 0; r < 4; r++) {
+    t[r] = (trainer){.policy = policy,
+                     .where = policy,
+                     .started = &started,
+                     .rank = r,
+                     .ranks = 4,
+                     .strike = 30,
+                     .limit = limit};
+    cr_assert_eq(pthread_create(&thread[r], NULL, trainer_main, &t[r]), 0);
+  }
+  for (int r = 0; r < 4; r++) (void)pthread_join(thread[r], NULL);
+  (void)pthread_barrier_destroy(&started);
+}
+
+/* The sum, and the share of it that comes in: a fourth, and then a third. */
+Test(session_shrink, a_plan_that_comes_to_take_too_much_is_refused) {
+  static trainer t[4];
+  lose_one("fixed:none:1:dense-ring", 31000, t);
+  for (int r = 1; r < 4; r++) {
+    cr_assert_eq(t[r].status, WEIR_E_UNSUPPORTED, "rank %d: %s", r, t[r].message);
+    cr_assert(strstr(t[r].message, "takes 32000 bytes") != NULL &&
+                  strstr(t[r].message, "memory_limit is 31000") != NULL,
+              "rank %d: %s", r, t[r].message);
+    weir_session_free(t[r].session);
+  }
+}
+
+/* The epoch is known to whoever decides then, though it is told but once. */
+Test(session_shrink, a_schedule_goes_on_in_its_epoch) {
+  static trainer t[4];
+  lose_one("schedule:none:1:dense-ring;epoch=1:bf16:1:dense-ring;epoch=2:none:1:dense-tree", 0, t);
+  for (int r = 1; r < 4; r++) {
+    weir_plan plan;
+    cr_assert_eq(t[r].status, WEIR_OK, "rank %d: %s", r, t[r].message);
+    weir_engine_plan(t[r].session->engine, &plan);
+    cr_assert_eq(plan.codec, (uint32_t)WEIR_CODEC_BF16, "rank %d", r);
+    weir_session_free(t[r].session);
+  }
+}
+
 /* --- processes: killed and frozen ------------------------------------------------------------- */
 
 typedef struct job {
@@ -419,6 +469,12 @@ Test(session_shrink, processes_over_tcp) {
 Test(session_shrink, a_schedule_goes_on_without_what_cannot_be_run_any_more) {
   run((job){.transport = "tcp",
             .policy = "schedule:none:1:dense-ring;step=7:topk:0.1:hitopk;step=10:none:1:dense-tree",
+            .victim = 3,
+            .signal = SIGKILL,
+            .machine = true});
+  /* In the place of the first one, of which all is sent, stands the next. */
+  run((job){.transport = "tcp",
+            .policy = "schedule:topk:1:hitopk;step=1000:none:1:dense-ring",
             .victim = 3,
             .signal = SIGKILL,
             .machine = true});
