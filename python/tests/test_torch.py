@@ -46,6 +46,7 @@ TRAPS = [
     "dropped",
     "loss_found",
     "trials_are_off",
+    "trials_without_memory",
     "trials_leave_nothing",
     "left_within_a_trial",
     "trials_of_a_sharded_optimizer",

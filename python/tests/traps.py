@@ -1011,8 +1011,16 @@ def report_drawn(folder: str, command: str) -> None:
     path = weir.torch.report_html(folder)
     attached.close()
     dist.barrier()
+    others = dist.new_group([1, 2])  # rank 0 is in no such training
     if rank() != 0:
         assert path is None
+        model = DDP(nn.Linear(12, 12), process_group=others)
+        attached = weir.torch.attach(model, policy=EXACT, record=folder + "-others")
+        for step in range(3):
+            model(batch(step)).sum().backward()
+        attached.close()
+        path = weir.torch.report_html(folder + "-others")
+        assert (path is not None) == (rank() == 1)
         return
     assert path is not None and "PyTorch" in path.read_text()
     summary = json.loads((path.parent / "summary.json").read_text())
@@ -1291,6 +1299,54 @@ def trials_of_the_session() -> list[int]:
     return [back, began]
 
 
+Plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+
+
+def Exponential(optimizer: Any) -> Any:
+    return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+
+def zipped(found: list[Any], model: Any) -> Iterator[Any]:
+    pairs = [weir.torch.batches(found, model) for _ in range(2)]
+    return (x for x, _ in zip(*pairs))
+
+
+def trials_without_memory() -> None:
+    """A rank that cannot copy what a trial would change: there is none, on no rank, and nothing else
+    happens.  The session's trial is gone through without the loop."""
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("weir").addHandler(handler)
+    course = Course()
+    attached = weir.torch._ddp.Attached(
+        course.model, course.optimizer, course.schedule, None, [course.average], "auto", None, None,
+        {"policy": "paper", "nonfinite": "keep"},
+    )  # fmt: skip
+    attached._may_try, attached._said = True, False  # as policy weir has it
+    asked: list[float] = []
+
+    def full(spare: float) -> None:
+        asked.append(spare)
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    if rank() == 1:
+        attached._checkpoint._take = full
+    for step, (_, x) in enumerate(weir.torch.batches(Noisy(1, 60), attached)):
+        assert not attached.trial and (attached.info is None or not attached.info.trial)
+        course.step(x)
+        assert attached.info.step == step
+        identical_on_all(course.model)
+    assert attached._no_copy == (
+        "rank 1 could not copy what they change (DefaultCPUAllocator: can't allocate memory)"
+    )
+    assert len(asked) == (rank() == 1)
+    attached.close()
+    logging.getLogger("weir").removeHandler(handler)
+    said = [line for line in told if "no trials" in line]
+    assert len(said) == (rank() == 0) and all("rank 1 could not" in line for line in said), said
+
+
 def trials_are_off() -> None:
     """Rank 0 says why, once, unless a policy, a risk or a budget without trials was asked for."""
     told: list[str] = []
@@ -1302,7 +1358,7 @@ def trials_are_off() -> None:
     def steps(
         wraps: Any,
         given: bool = True,
-        schedule: bool = False,
+        schedule: Any = None,
         beside: bool = False,
         **options: Any,
     ) -> str:
@@ -1310,13 +1366,15 @@ def trials_are_off() -> None:
         other = weir.torch.attach(DDP(Net()), policy=EXACT) if beside else None
         model = DDP(nn.Linear(12, 12))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        if schedule:
-            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        scheduler = schedule(optimizer) if schedule else None
+        if schedule is Plateau:  # of another optimizer, which does not matter
+            Plateau(torch.optim.SGD(model.parameters(), 0.1))
         attached = weir.torch.attach(model, optimizer if given else None, **options)
         assert attached._options.get("update_rule") == ("sgd" if given else None)
         for x in wraps([batch(0), batch(1)], attached):
             model(x).sum().backward()
         attached.close()
+        del scheduler
         if other is not None:
             other.close()
         return "; ".join(line for line in told if "no trials" in line)
@@ -1327,7 +1385,9 @@ def trials_are_off() -> None:
             ("weir.torch.batches(loader)", {"wraps": lambda found, _: found}),
             ("length=", {"wraps": lambda found, _: weir.torch.batches(iter(found))}),
             ("no optimizer", {"wraps": weir.torch.batches, "given": False}),
-            ("scheduler=", {"wraps": weir.torch.batches, "schedule": True}),
+            ("a scheduler;", {"wraps": weir.torch.batches, "schedule": Exponential}),
+            ("ReduceLROnPlateau;", {"wraps": weir.torch.batches, "schedule": Plateau}),
+            ("two batches() at once", {"wraps": zipped}),
             ("another model", {"wraps": weir.torch.batches, "beside": True}),
             (
                 "as a batch cannot be copied",

@@ -9,6 +9,7 @@ buckets themselves, and completes the Futures."""
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import math
 import os
@@ -35,8 +36,10 @@ logger = logging.getLogger("weir")
 
 _FORMAT = 1  # of state_dict()
 _GATHER_MAX = 4096  # bytes in one Session.allgather
+_WORDS = 256  # of why a rank cannot do something
 _NO_BATCHES = "the loop does not take its batches from weir.torch.batches(loader)"
 _attached: weakref.WeakSet[Attached] = weakref.WeakSet()
+_folders: dict[Path, bool] = {}  # of records, and whether it is this rank that writes it
 
 
 class _Parameter:
@@ -126,9 +129,15 @@ class Attached:
         self.trial = False  # the step at hand will be rolled back
         self.in_batch = False  # the loop has one of batches(), where there may be trials
         self.steps_within_batches = False  # and has begun a step without taking the next
-        self._optimizer, self._scheduler = optimizer, scheduler
+        self.batches_at_once = False  # it has gone through two of batches()
+        self.iterated: object | None = None  # of these the one that was begun last
+        self._optimizer, self._scheduler, self._also = optimizer, scheduler, tuple(also)
         self._replay = Replay()
         self._checkpoint: Checkpoint | None = None
+        self._plateau: bool | None = None
+        self._keeps = False  # a trial has begun, and this rank was to keep what it changes,
+        self._unkept = ""  # which it could not, for that reason
+        self._no_copy: str | None = None  # some rank could not
         policy, risk = options.get("policy", "weir"), options.get("risk", "measured")
         budget = options.get("trial_budget")
         self._may_try = budget != 0 and (policy, risk) == ("weir", "measured")
@@ -139,6 +148,8 @@ class Attached:
             others = [part for part in (scheduler, scaler, *also) if part is not None]
             self._checkpoint = Checkpoint(model.module, optimizer, others)
         self._record: Record | None = None
+        if record is not None:
+            _folders[Path(record)] = self._leads
         if record is not None and self._leads:
             about = {
                 "scenario": "PyTorch",
@@ -302,8 +313,20 @@ class Attached:
         """One begins that batches() has not begun."""
         if self.in_batch and not self.steps_within_batches:
             # A trial could end, and be taken back, in the middle of a batch.
-            self.steps_within_batches, self._said = True, not self._may_try
-            self._say_whether(self._why_no_trials())
+            self.steps_within_batches = True
+            self._say_again()
+
+    def _say_again(self) -> None:
+        """There are no trials from now on."""
+        self._said = not self._may_try
+        self._say_whether(self._why_no_trials())
+
+    def _resume(self, batches: object) -> None:
+        """A loop goes on with batches(); where it has begun others meanwhile, a trial's would be mixed up,
+        and who knows the room of which?"""
+        if self.iterated is not batches and not self.batches_at_once:
+            self.batches_at_once = True
+            self._say_again()
 
     def _scale_now(self) -> Any:
         return self._place.scale_of(self._scaler) if self._scaler is not None else None
@@ -320,6 +343,8 @@ class Attached:
     def _why_no_trials(self) -> str | None:
         if self._trials_cannot is not None:
             return self._trials_cannot
+        if self._no_copy is not None:
+            return self._no_copy
         if self._checkpoint is None:
             return "attach() was given no optimizer"
         if len(_attached) > 1:
@@ -329,7 +354,31 @@ class Attached:
         stepping = getattr(self._optimizer, "step", None)
         if self._scheduler is None and hasattr(stepping, "_wrapped_by_lr_sched"):
             return "the optimizer has a scheduler; hand it to attach(), as scheduler=..."
+        if self._has_plateau():
+            return "the optimizer has a ReduceLROnPlateau; hand it to attach(), as scheduler=..."
+        if self.batches_at_once:
+            return (
+                "the loop goes through two batches() at once; batches(zip(a, b), length=...) is one"
+            )
         return None
+
+    def _has_plateau(self) -> bool:
+        """One that attach() was not given.  It leaves no trace on the optimizer, as other schedulers do,
+        and is asked for once, as all objects there are are looked at."""
+        if self._plateau is None:
+            given = [self._scheduler, *getattr(self._scheduler, "_schedulers", ()), *self._also]
+            kind = torch.optim.lr_scheduler.ReduceLROnPlateau
+            self._plateau = any(
+                issubclass(type(found), kind)
+                and getattr(found, "optimizer", None) is self._optimizer
+                and not any(found is one for one in given)
+                for found in gc.get_objects()
+            )
+        return self._plateau
+
+    def _has_room(self) -> bool:
+        """What may have turned out since batches() has asked."""
+        return not (self.steps_within_batches or self.batches_at_once or self._no_copy)
 
     def _say_whether(self, why_not: str | None) -> bool:
         """Once, on rank 0, why there are no trials, where there might have been some."""
@@ -489,10 +538,13 @@ class Attached:
                 self._place.arrive(mark)
             if scale is not None:
                 self._rescale(float(scale))
+            self._keeps = False
             self.trial = self.session.begin().trial
+            if self._keeps and not self._all_have_kept():
+                self._go_through_trial()
             if not self.trial and self._checkpoint is not None:
                 self._checkpoint.drop()
-            self.session.set_room(room)
+            self.session.set_room(0 if self._no_copy else room)
         except BaseException as error:
             self._fail(error)
             return False
@@ -503,18 +555,49 @@ class Attached:
         """A trial begins."""
         assert self._checkpoint is not None
         self._replay.began()
-        self._kept = (
-            self._scale,
-            {
-                known: None if known.carry is None else known.carry.clone()
-                for known in self._parameters.values()
-            },
-        )
-        with self._place.caller():
-            self._checkpoint.take(self._place.spare())
+        self._keeps, self._unkept = True, ""
+        try:
+            self._kept = (
+                self._scale,
+                {
+                    known: None if known.carry is None else known.carry.clone()
+                    for known in self._parameters.values()
+                },
+            )
+            with self._place.caller():
+                self._checkpoint.take(self._place.spare())
+        except Exception as error:  # most often there is no memory
+            self._unkept = str(error) or type(error).__name__
+
+    def _all_have_kept(self) -> bool:
+        """Can every rank put back what the trial that has just begun will change?"""
+        told = self.session.allgather(self._unkept.encode()[:_WORDS].ljust(_WORDS, b"\0"))
+        for rank, words in enumerate(word.rstrip(b"\0").decode(errors="replace") for word in told):
+            if words and self._no_copy is None:
+                self._no_copy = f"rank {rank} could not copy what they change ({words})"
+        return self._no_copy is None
+
+    def _go_through_trial(self) -> None:
+        """To its end, which comes at once without room, by steps of zeros: the model and the loop know
+        nothing of it, and the session puts back what is its own."""
+        assert self._checkpoint is not None
+        self._checkpoint.drop()
+        self._say_again()
+        zeros = [
+            (known.number, torch.zeros_like(known.parameter.detach()))
+            for known in self._parameters.values()
+        ]
+        while self.trial:
+            self.session.set_room(0)
+            for number, gradient in zeros:
+                self.session.submit(number, gradient.zero_().data_ptr())
+            self.session.end()
+            self.trial = self.session.begin().trial
 
     def _put_back(self) -> None:
         assert self._checkpoint is not None
+        if self._no_copy is not None:  # nothing has changed
+            return
         self._scale, carry = self._kept
         for known, kept in carry.items():
             known.carry = None if kept is None else kept.clone()
@@ -843,10 +926,10 @@ def report(loss: float | torch.Tensor) -> None:
 
 def report_html(folder: str | os.PathLike[str]) -> Path | None:
     """Draw FOLDER/report.html of a training under attach(..., record=FOLDER), by the command `weir
-    report`: so far, or as a whole after close().  Ranks other than 0 do nothing."""
+    report`: so far, or as a whole after close().  Only that rank does it which writes the folder, the
+    group's first; of a training of another process rank 0."""
     for attached in _attached:
         if attached._record is not None and attached._record.folder == Path(folder):
             attached._call(attached._record.write)
-    if dist.is_initialized() and dist.get_rank() != 0:
-        return None
-    return draw(folder)
+    first = not dist.is_initialized() or dist.get_rank() == 0
+    return draw(folder) if _folders.get(Path(folder), first) else None

@@ -277,6 +277,15 @@ class Batches:
         return why or next(others, None)
 
     def __iter__(self) -> Iterator[Any]:
+        attached, mine = self._attached, object()
+        before, attached.iterated = attached.iterated, mine
+        try:
+            yield from self._each(mine)
+        finally:
+            if attached.iterated is mine:
+                attached.iterated = before
+
+    def _each(self, mine: object) -> Iterator[Any]:
         attached, replay = self._attached, self._attached._replay
         left = self._shortest()
         rooms: bool | None = None
@@ -290,7 +299,7 @@ class Batches:
                     rooms = attached._say_whether(self._why_not_on_any(left, batch))
             if not replay.ahead and not attached.trial:
                 return
-            rooms = rooms and not attached.steps_within_batches
+            rooms = rooms and attached._has_room()
             room = max(0, (left or 0) + len(replay.ahead) - 1) if rooms else 0
             if not attached.trial:  # and once one has begun, for all of it
                 room = min(room, self._most)
@@ -306,3 +315,4 @@ class Batches:
                 yield replay.next(attached.trial)
             finally:
                 attached.in_batch = False
+            attached._resume(mine)
