@@ -29,12 +29,16 @@ static void reorder(weir_session *session, const uint32_t *order, char **names, 
 
 /* What the options and the policy's table keep in full precision.  A rank that does not find the
  * table, as only rank 0 needs it, keeps what the options say; were that another thing, the ranks
- * would find out (weir_session_compare).  Rank 0 fails later, where the others hear of it
- * (weir_session_start_controller). */
-static weir_status read_filter(const weir_session *session, char filter[WEIR_FILTER_MAX]) {
+ * would find out.  Rank 0 without it, and any rank whose table is damaged, fails where the others
+ * hear of it (weir_session_compare): they wait for it meanwhile. */
+static weir_status read_filter(weir_session *session, char filter[WEIR_FILTER_MAX]) {
   const weir_status status =
       weir_policy_filter(session->options.policy, session->options.full_precision, filter);
-  if (status != WEIR_E_IO) return status;
+  if (status != WEIR_E_IO && status != WEIR_E_PARSE) return status;
+  if (status == WEIR_E_PARSE || session->options.rank == 0) {
+    session->table = status;
+    (void)snprintf(session->table_text, sizeof session->table_text, "%s", weir_last_error());
+  }
   (void)snprintf(filter, WEIR_FILTER_MAX, "%s",
                  session->options.full_precision ? session->options.full_precision : "");
   return WEIR_OK;

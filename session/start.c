@@ -39,6 +39,7 @@ typedef struct fingerprint {
   uint64_t memory_limit;
   uint64_t feedback; /* does it keep residuals? */
   uint64_t threads;  /* do its codecs have threads? */
+  uint64_t table;    /* is the policy's damaged, or missing where it is needed? */
   uint64_t run;      /* rank 0's draw names the run */
   weir_resume_told resume;
 } fingerprint;
@@ -111,6 +112,7 @@ weir_status weir_session_compare(weir_session *session) {
                       session->options.memory_limit,
                       session->options.error_feedback,
                       session->options.codec_threads > 1,
+                      session->table != WEIR_OK,
                       draw_run(session),
                       {0}};
   weir_resume_tell(session, &mine.resume);
@@ -128,6 +130,13 @@ weir_status weir_session_compare(weir_session *session) {
     if (limit > 0 && (session->memory_limit == 0 || limit < session->memory_limit))
       session->memory_limit = limit;
   }
+  if (status == WEIR_OK && session->table != WEIR_OK)
+    status = weir_fail(session->table, "%s", session->table_text);
+  for (size_t r = 0; r < ranks && status == WEIR_OK; r++)
+    if (all[r].table != 0)
+      status =
+          weir_fail(WEIR_E_MISMATCH, "rank %zu cannot read the table of policy %s, and says why", r,
+                    session->options.policy);
   for (size_t r = 1; r < ranks && status == WEIR_OK; r++) {
     if (all[r].tensors != all[0].tensors || all[r].elements != all[0].elements)
       status =
@@ -506,9 +515,10 @@ weir_status weir_session_start(weir_session *session) {
   if (status == WEIR_OK) status = check_later_plans(session);
   bool alike_before = false;
   if (status == WEIR_OK) status = weir_resume_apply(session, &alike_before);
-  /* A plan that this group cannot run: all ranks have compared what that follows from, and all say
-   * so. */
-  const bool alike = status == WEIR_E_UNSUPPORTED && session->comm != NULL;
+  /* A plan that this group cannot run, or a table that cannot be read: all ranks have compared what
+   * that follows from, and all say so. */
+  const bool alike = session->comm != NULL && (status == WEIR_E_UNSUPPORTED ||
+                                               (status != WEIR_OK && status == session->table));
   if (status == WEIR_OK && session->options.rank == 0)
     status = weir_session_start_controller(session, session->resume_told.size > 0,
                                            session->resume_told.committed, alike_before);

@@ -119,6 +119,8 @@ struct weir_session {
   uint8_t *types;  /* tensors; weir_type */
   uint32_t *place; /* tensor -> its number in the engine; until the start these are the same */
   size_t tensors;
+  weir_status table; /* of the policy, which this rank could not read, for that reason */
+  char table_text[512];
   size_t full; /* of them, at the engine's end: in full precision under every plan */
   weir_registered_state *states;
   size_t state_count;

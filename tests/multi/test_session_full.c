@@ -87,15 +87,22 @@ static void *work(void *argument) {
   return NULL;
 }
 
-static void run(worker *w, const char *policy, const char *const filters[RANKS]) {
+/* Under another policy on rank 0. */
+static void run_two(worker *w, const char *first, const char *policy,
+                    const char *const filters[RANKS]) {
   static int turn;
   static char group[64];
   snprintf(group, sizeof group, "session full %d %d", (int)getpid(), turn++);
   for (int r = 0; r < RANKS; r++)
-    w[r] = (worker){.rank = r, .group = group, .policy = policy, .filter = filters[r]};
+    w[r] = (worker){
+        .rank = r, .group = group, .policy = r == 0 ? first : policy, .filter = filters[r]};
   session_threads(w, sizeof *w, RANKS, work);
   for (int r = 1; r < RANKS && w[0].status == WEIR_OK; r++)
     cr_assert_eq(w[r].digest, w[0].digest, "%s: rank %d has other averages", policy, r);
+}
+
+static void run(worker *w, const char *policy, const char *const filters[RANKS]) {
+  run_two(w, policy, policy, filters);
 }
 
 /* Sums of three floats and a division: some units in the last place. */
@@ -166,13 +173,24 @@ Test(session_full, tables_keep_tensors) {
   cr_assert(strstr(w[0].message, ":3: last 'head'") != NULL, "%s", w[0].message);
 }
 
-/* Who has no table to go by says so where the others are there to hear that he is gone. */
+/* Who has no table to go by, or none that can be read, says so where the others hear of it. */
 Test(session_full, a_missing_table_keeps_nobody_waiting) {
   static worker w[RANKS];
-  run(w, "groups:/nowhere/plan.csv", (const char *const[]){filter, filter, filter});
-  cr_assert_eq(w[0].status, WEIR_E_IO, "%s", w[0].message);
-  cr_assert(strstr(w[0].message, "/nowhere/plan.csv") != NULL, "%s", w[0].message);
-  for (int r = 1; r < RANKS; r++) cr_assert_eq(w[r].status, WEIR_E_PEER, "%s", w[r].message);
+  static const char damaged[] = "last,plan,place\n<41,full,thread\nhead,topk:0.01:ag,caller\n";
+  char path[64], policy[128];
+  write_plan_file(path, damaged, strlen(damaged));
+  snprintf(policy, sizeof policy, "groups:%s", path);
+  for (int turn = 0; turn < 2; turn++) {
+    const char *first = turn == 0 ? "groups:/nowhere/plan.csv" : policy;
+    run_two(w, first, "groups:/nowhere/plan.csv", (const char *const[]){filter, filter, filter});
+    cr_assert_eq(w[0].status, turn == 0 ? WEIR_E_IO : WEIR_E_PARSE, "%s", w[0].message);
+    cr_assert(strstr(w[0].message, first + strlen("groups:")) != NULL, "%s", w[0].message);
+    for (int r = 1; r < RANKS; r++) {
+      cr_assert_eq(w[r].status, WEIR_E_MISMATCH, "%s", w[r].message);
+      cr_assert(strstr(w[r].message, "rank 0 cannot read the table") != NULL, "%s", w[r].message);
+    }
+  }
+  remove(path);
 }
 
 Test(session_full, ranks_that_keep_other_tensors_do_not_start) {
