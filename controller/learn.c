@@ -389,6 +389,8 @@ void weir_learn(weir_loop *loop, const weir_observation *seen) {
     learn_codec(loop, seen);
     learn_comm(loop, seen);
   } else {
+    /* They are of the plan before: single buckets' exchanges are not compared with the model. */
+    l->departures = l->leaps = 0;
     learn_buckets(loop, seen);
   }
   if (seen->heard.plan.id != loop->current.id) return;

@@ -26,6 +26,9 @@ typedef struct world {
   double slow_arm; /* factor on the communication of `slow` */
   weir_plan slow;
   double divided;              /* factor on the communication of buckets; 0: 1 */
+  double stall;                /* s that computing takes longer */
+  bool spike;                  /* the last exchange before buckets takes thrice its time */
+  int suspects;                /* ranks that suspect another network */
   bool silent;                 /* no loss is reported */
   double var_loss;             /* under VAR; 0: as under others */
   bool root_selects;           /* compressing takes the rank of the step's turn 8 ms, others 1 ms */
@@ -67,7 +70,8 @@ static void write_headers(const world *w, weir_header headers[RANKS], weir_step_
   memset(headers, 0, RANKS * sizeof *headers);
   memset(record, 0, sizeof *record);
   for (int r = 0; r < RANKS; r++) {
-    headers[r].compute_s = 0.02;
+    headers[r].compute_s = 0.02 + w->stall;
+    if (r < w->suspects) headers[r].flags |= WEIR_HEADER_SUSPECT;
     headers[r].compress_s = w->compress;
     headers[r].comm_s = headers[r].wait_s = w->comm; /* nothing hides it */
     headers[r].gain = w->gain;
@@ -92,6 +96,7 @@ static void finish(world *w, const weir_directive *directive) {
   w->comm = weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
   if (w->slow_arm > 0 && weir_arm_of(&w->plan) == weir_arm_of(&w->slow)) w->comm *= w->slow_arm;
   if (w->divided > 0 && w->plan.buckets > 0) w->comm *= w->divided;
+  if (w->spike && directive->plan.buckets > 0 && w->plan.buckets == 0) w->comm *= 3.0;
   w->compress = true_compress(&w->plan);
   w->gain = true_gain(w, &w->plan);
   if (w->trial)
@@ -634,15 +639,23 @@ static void hear_of_buckets(void *user, const weir_log_line *line) {
 Test(loop, buckets_that_do_worse_than_none_are_given_up) {
   static const size_t four[] = {0, ELEMENTS / 4, ELEMENTS / 2, 3 * ELEMENTS / 4, ELEMENTS};
   static const double gaps[] = {5e-3, 5e-3, 5e-3, 5e-3};
+  /* They are given up all the same where the last exchange before them took another time than
+   * foretold; but not while a probe's answer is due, which takes three steps. */
   static const struct {
     double factor;
-    bool kept;
-  } cases[] = {{0.7, true}, {1.0, true}, {1.4, false}};
+    bool kept, spike, doubt;
+  } cases[] = {{0.7, true, false, false},
+               {1.0, true, false, false},
+               {1.4, false, false, false},
+               {1.4, false, true, false},
+               {1.4, false, false, true}};
+  int usual = 0;
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     world w = start("weir");
     weir_plan divided = {0};
     int steps = 0;
     w.divided = cases[k].factor;
+    w.spike = cases[k].spike;
     w.bandwidth = 7.5e7; /* by which 5 bits take about as long as all of the gaps */
     weir_controller_config config = config_of("weir", NULL);
     config.risk = "safe";
@@ -654,6 +667,7 @@ Test(loop, buckets_that_do_worse_than_none_are_given_up) {
     weir_controller *controller = create_by(&config);
     weir_controller_gaps(controller, gaps);
     for (int i = 0; i < 60; i++) {
+      w.suspects = cases[k].doubt && steps > 0 && steps == usual - 2 ? 2 : 0;
       (void)step(controller, &w);
       if (w.plan.buckets > 0) divided = w.plan;
       steps += w.plan.buckets > 0;
@@ -669,8 +683,45 @@ Test(loop, buckets_that_do_worse_than_none_are_given_up) {
     cr_assert_eq(w.plan.codec, divided.codec);
     cr_assert_eq(w.plan.cr, divided.cr);
     if (!cases[k].kept) cr_assert(steps >= 10 && steps <= 20, "%d steps", steps);
+    if (cases[k].doubt) cr_assert_gt(steps, usual);
+    if (!cases[k].kept && usual == 0) usual = steps;
     weir_controller_free(controller);
   }
+}
+
+/* The plan that the world's first decision takes, n steps after it has come into force. */
+static uint64_t after_the_switch(weir_controller *controller, world *w, int n) {
+  *w = on_a_slow_link("weir");
+  for (int i = 0; i < 20 && w->plan.id == 0; i++) (void)step(controller, w);
+  cr_assert_gt(w->plan.id, 0u);
+  const uint64_t id = w->plan.id;
+  for (int i = 0; i < n; i++) (void)step(controller, w);
+  cr_assert_eq(w->plan.id, id);
+  return id;
+}
+
+/* Computing takes long all of a sudden.  A plan that has just been switched to is given up for
+ * that, one whose steps have shown what it is worth is not; nor is the one that is gone back to,
+ * however long its steps take. */
+Test(loop, a_plan_is_given_up_while_it_is_new_and_once) {
+  weir_controller *controller = create("weir", NULL, false);
+  world w;
+  const uint64_t known = after_the_switch(controller, &w, 14);
+  w.stall = 1.0;
+  for (int i = 0; i < 10; i++) (void)step(controller, &w);
+  cr_assert_eq(w.plan.id, known);
+  weir_controller_free(controller);
+  controller = create("weir", NULL, false);
+  const uint64_t given_up = after_the_switch(controller, &w, 2);
+  w.stall = 1.0;
+  for (int i = 0; i < 10 && w.plan.id == given_up; i++) (void)step(controller, &w);
+  const uint64_t back = w.plan.id;
+  cr_assert_gt(back, given_up);
+  cr_assert_eq(w.plan.codec, (uint32_t)WEIR_CODEC_BF16);
+  w.stall = 100.0;
+  for (int i = 0; i < 12; i++) (void)step(controller, &w);
+  cr_assert_eq(w.plan.id, back);
+  weir_controller_free(controller);
 }
 
 Test(loop, refuses_bad_policies_and_journals) {
