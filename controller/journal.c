@@ -143,14 +143,37 @@ static void put_double(FILE *f, double value) {
     fputs("null", f);
 }
 
+/* Bytes of the letter that a text begins with, by Unicode's table of well-formed ones; 0: it is no
+ * UTF-8. */
+static size_t letter_of(const char *text) {
+  const unsigned char *p = (const unsigned char *)text;
+  const size_t bytes = p[0] < 0x80   ? 1
+                       : p[0] < 0xC2 ? 0
+                       : p[0] < 0xE0 ? 2
+                       : p[0] < 0xF0 ? 3
+                       : p[0] < 0xF5 ? 4
+                                     : 0;
+  if ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F) ||
+      (p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F))
+    return 0;
+  for (size_t i = 1; i < bytes; i++)
+    if ((p[i] & 0xC0) != 0x80) return 0;
+  return bytes;
+}
+
+/* A tensor's name may be any bytes; what reads the line takes UTF-8 alone. */
 static void put_text(FILE *f, const char *text) {
   fputc('"', f);
-  for (const char *p = text; *p; p++) {
-    if (*p == '"' || *p == '\\') fputc('\\', f);
-    if ((unsigned char)*p < 0x20)
-      fprintf(f, "\\u%04x", (unsigned)*p);
+  while (*text) {
+    const size_t bytes = letter_of(text);
+    if (*text == '"' || *text == '\\') fputc('\\', f);
+    if (bytes == 0)
+      fputs("\\ufffd", f);
+    else if ((unsigned char)*text < 0x20)
+      fprintf(f, "\\u%04x", (unsigned)*text);
     else
-      fputc(*p, f);
+      (void)fwrite(text, 1, bytes, f);
+    text += bytes > 0 ? bytes : 1;
   }
   fputc('"', f);
 }

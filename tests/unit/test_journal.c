@@ -61,6 +61,31 @@ static int numbers(const char *path, uint64_t *number, int most) {
   return count;
 }
 
+/* Names of tensors are bytes, and JSON is UTF-8: of two to four bytes a letter stays, and what is
+ * none, too long, half of a pair, beyond the last or cut off, does not. */
+Test(journal, writes_utf_8) {
+  static char line[1 << 16];
+  scene s;
+  weir_journal *journal;
+  open_scene(&s);
+  strcpy(s.decision.why,
+         "\"\xC3\xA9\xED\x9F\xBF\xF4\x8F\xBF\xBF \x80\xC1\x81 \xED\xA0\x80 \xF4\x90\x80\x80 "
+         "\xE0\x80\x80 \xF0\x8F\xBF\xBF\n\xE2\x82");
+  cr_assert_eq(weir_journal_open(&journal, s.path, 0, false), WEIR_OK);
+  cr_assert_eq(write_line(&s, journal, 0), WEIR_OK);
+  weir_journal_close(journal);
+  FILE *file = fopen(s.path, "r");
+  cr_assert(file != NULL && fgets(line, sizeof line, file) != NULL);
+  (void)fclose(file);
+#define NONE "\\ufffd"
+  cr_assert_not_null(
+      strstr(line, "\"why\":\"\\\"\xC3\xA9\xED\x9F\xBF\xF4\x8F\xBF\xBF " NONE NONE NONE
+                   " " NONE NONE NONE " " NONE NONE NONE NONE " " NONE NONE NONE
+                   " " NONE NONE NONE NONE "\\u000a" NONE NONE "\""),
+      "%s", line);
+  close_scene(&s);
+}
+
 /* A limit of so many lines' bytes: the newest are kept, in parts that follow one another. */
 Test(journal, drops_its_oldest_part) {
   enum { LINES = 100, PART = 5 };
