@@ -114,16 +114,20 @@ static weir_status allocate(weir_cache *c) {
 
 /* The local address from which rank 0 is reached; the loopback where ranks meet by a name. */
 static weir_status route(const char *where, struct sockaddr_in *own) {
-  struct sockaddr_in to;
-  socklen_t length = sizeof *own;
+  tcp_places to;
   own->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (where == NULL || strchr(where, ':') == NULL || tcp_resolve(where, &to) != WEIR_OK)
+  if (where == NULL || strchr(where, ':') == NULL || tcp_resolve_all(where, &to) != WEIR_OK)
     return WEIR_OK;
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const bool found = fd >= 0 && connect(fd, (const struct sockaddr *)&to, sizeof to) == 0 &&
-                     getsockname(fd, (struct sockaddr *)own, &length) == 0;
-  const int error = errno;
-  if (fd >= 0) (void)close(fd);
+  bool found = false;
+  int error = 0;
+  for (size_t i = 0; i < to.count && !found; i++) {
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    socklen_t length = sizeof *own;
+    found = fd >= 0 && connect(fd, (const struct sockaddr *)&to.at[i], sizeof to.at[i]) == 0 &&
+            getsockname(fd, (struct sockaddr *)own, &length) == 0;
+    error = errno;
+    if (fd >= 0) (void)close(fd);
+  }
   own->sin_port = 0;
   return found ? WEIR_OK : weir_fail(WEIR_E_IO, "no way to %s: %s", where, strerror(error));
 }
