@@ -2,8 +2,10 @@
 #ifndef WEIR_BASE_H
 #define WEIR_BASE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 #include <weir/status.h>
 
@@ -52,6 +54,12 @@ ssize_t weir_write(int file, const void *data, size_t bytes);
  * line without its end, LF or CR LF. */
 size_t weir_text_mark(const void *text, size_t bytes);
 size_t weir_text_line(const char *line, size_t bytes);
+/* The next line, with its end, as much as there is room for; bytes: of it, zeros among them, and
+ * not that at its end.  False: there is none. */
+bool weir_text_get(FILE *file, char *line, size_t room, size_t *bytes);
+/* Open a file to read.  WEIR_E_IO, with what was expected, where there is none, or it is no regular
+ * one; `pipes`: but for a pipe that somebody writes to, and whatever else does not wait. */
+weir_status weir_text_open(FILE **file, const char *path, const char *expected, bool pipes);
 
 /* FNV-1a, 64 bits; start from WEIR_HASH_INIT. */
 #define WEIR_HASH_INIT UINT64_C(0xcbf29ce484222325)

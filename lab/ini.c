@@ -77,9 +77,9 @@ static weir_status split_key(weir_ini_line *at, char *text) {
 static weir_status read_lines(FILE *file, const char *path, weir_ini_fn callback, void *user) {
   char buffer[LINE_MAX_BYTES], section[LINE_MAX_BYTES];
   weir_ini_line at = {.path = path};
-  for (at.line = 1; fgets(buffer, sizeof buffer, file); at.line++) {
-    size_t length = strlen(buffer);
-    if ((!length || buffer[length - 1] != '\n') && !feof(file))
+  size_t length = 0;
+  for (at.line = 1; weir_text_get(file, buffer, sizeof buffer, &length); at.line++) {
+    if (strlen(buffer) != length || (buffer[length - 1] != '\n' && !feof(file)))
       return weir_fail(WEIR_E_PARSE,
                        "%s:%d: the line is no text or too long; expected at most %d characters",
                        path, at.line, LINE_MAX_BYTES - 2);
@@ -101,11 +101,10 @@ static weir_status read_lines(FILE *file, const char *path, weir_ini_fn callback
 }
 
 weir_status weir_ini_read(const char *path, weir_ini_fn callback, void *user) {
-  FILE *file = fopen(path, "re");
-  if (!file)
-    return weir_fail(WEIR_E_IO, "%s: cannot be opened (%s); expected a scenario file", path,
-                     strerror(errno));
-  weir_status status = read_lines(file, path, callback, user);
+  FILE *file;
+  weir_status status = weir_text_open(&file, path, "a scenario file", false);
+  if (status) return status;
+  status = read_lines(file, path, callback, user);
   (void)fclose(file);
   return status;
 }

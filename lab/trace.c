@@ -30,19 +30,19 @@ static weir_status add_stamp(stamps *s, double ms) {
 }
 
 static weir_status read_stamps(stamps *s, const char *path) {
-  FILE *file = fopen(path, "re");
-  if (!file)
-    return weir_fail(WEIR_E_IO, "%s: cannot be opened (%s); expected a trace", path,
-                     strerror(errno));
+  FILE *file;
   char line[64];
-  weir_status status = WEIR_OK;
-  for (int number = 1; !status && fgets(line, sizeof line, file); number++) {
-    const char *text = line + (number == 1 ? weir_text_mark(line, strlen(line)) : 0);
+  size_t bytes = 0;
+  weir_status status = weir_text_open(&file, path, "a trace", false);
+  if (status) return status;
+  for (int number = 1; !status && weir_text_get(file, line, sizeof line, &bytes); number++) {
+    const char *text = line + (number == 1 ? weir_text_mark(line, bytes) : 0);
     char *end;
     errno = 0;
     const unsigned long long ms = strtoull(text, &end, 10);
     const double last = s->count ? s->ms[s->count - 1] : 0;
-    if (*text < '0' || *text > '9' || errno || weir_text_line(end, strlen(end)) > 0)
+    if (*text < '0' || *text > '9' || errno ||
+        weir_text_line(end, bytes - (size_t)(end - line)) > 0)
       status =
           weir_fail(WEIR_E_PARSE, "%s:%d: no millisecond stamp; expected one whole number a line",
                     path, number);

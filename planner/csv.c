@@ -59,21 +59,14 @@ weir_status weir_csv_open(weir_csv *csv, const char *path, const char *header) {
   for (const char *c = header; *c; c++) csv->columns += *c == ',';
   csv->text = malloc(WEIR_CSV_LINE);
   if (!csv->text) return weir_fail(WEIR_E_NOMEM, "no memory to read %s", path);
-  weir_status status = WEIR_OK;
   bool more = false;
-  csv->file = fopen(path, "r");
-  if (!csv->file) {
-    status = weir_fail(WEIR_E_IO, "%s: cannot be opened: %s", path, strerror(errno));
-    goto fail;
-  }
-  status = read_line(csv, &more);
+  weir_status status = weir_text_open(&csv->file, path, "a table of numbers and names", true);
+  if (status == WEIR_OK) status = read_line(csv, &more);
   if (status == WEIR_OK && !more)
     status = weir_csv_fail(csv, "the file is empty: expected the header '%s'", header);
   else if (status == WEIR_OK && strcmp(csv->text, header) != 0)
     status = weir_csv_fail(csv, "'%.60s': expected the header '%s'", csv->text, header);
-  if (status == WEIR_OK) return WEIR_OK;
-fail:
-  weir_csv_close(csv);
+  if (status != WEIR_OK) weir_csv_close(csv);
   return status;
 }
 

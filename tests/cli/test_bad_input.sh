@@ -87,7 +87,7 @@ edited "an empty file" 1 "the file ends without \[scenario\]" 'd'
 edited "CR of zero in the file" 3 "fixed:lwtopk:0:ag" 's/^bandwidth_scale.*/policy = fixed:lwtopk:0:ag/'
 
 good >good.ini
-refused "a folder for a scenario" "$work: cannot be read" run "$work" --out out
+refused "a folder for a scenario" "$work: cannot be opened \(it is no regular file\)" run "$work" --out out
 { printf '\001' && head -c 65536 /dev/urandom; } >noise
 refused "no text" "noise:[0-9]+: the line is no text" run noise --out out
 head -c 900 /dev/zero | tr '\0' x >long
@@ -291,7 +291,7 @@ rm trace
 refused "no trace" "traced.ini:10: .*trace: .*No such file" run traced.ini --network sim --out out
 refused "no trace to emulate" "traced.ini:10: .*trace: .*No such file" emulate traced.ini --out out -- true
 mkdir trace
-refused "a folder for a trace" "traced.ini:10: .*trace: .*Is a directory" run traced.ini --network sim --out out
+refused "a folder for a trace" "traced.ini:10: .*trace: .*it is no regular file" run traced.ini --network sim --out out
 
 refused "a transport that is none" 'transport is "pigeon"; expected "tcp"' train good.ini --transport pigeon --out out
 

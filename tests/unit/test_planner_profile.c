@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../held.h"
@@ -88,6 +89,29 @@ Test(planner_profile, absent_and_unreadable_files) {
   cr_assert_eq(weir_profile_load(&profile, "/nowhere/profile.csv"), WEIR_E_IO);
   cr_assert(strstr(weir_last_error(), "/nowhere/profile.csv"));
   cr_assert_eq(weir_profile_load(&profile, "/"), WEIR_E_IO);
+}
+
+/* A pipe is read, as a shell makes one of a command's output; one that nobody writes to is not
+ * waited for. */
+Test(planner_profile, from_a_pipe) {
+  weir_profile profile;
+  char path[64];
+  int ends[2];
+  strcpy(path, "/tmp/weir-plan-XXXXXX");
+  close(mkstemp(path));
+  unlink(path);
+  cr_assert_eq(mkfifo(path, 0600), 0);
+  cr_assert_eq(weir_profile_load(&profile, path), WEIR_E_IO);
+  cr_assert_not_null(strstr(weir_last_error(), "(nobody writes to the pipe)"));
+  unlink(path);
+  cr_assert_eq(pipe(ends), 0);
+  cr_assert_gt(write(ends[1], HEADER "a,1,2\n", strlen(HEADER "a,1,2\n")), 0);
+  close(ends[1]);
+  (void)snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+  cr_assert_eq(weir_profile_load(&profile, path), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(profile.count, 1u);
+  weir_profile_free(&profile);
+  close(ends[0]);
 }
 
 Test(planner_profile, huge_lines_and_files_are_refused) {

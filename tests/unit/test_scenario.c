@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <weir/status.h>
 
@@ -31,13 +32,15 @@ static const char good[] =
     "bandwidth_gbps = 1\n"              /* 18 */
     "loss_percent = 0.1\n";             /* 19 */
 
-static void write_file(char path[64], const char *text) {
+static void write_bytes(char path[64], const char *text, size_t bytes) {
   strcpy(path, "/tmp/weir-scenario-XXXXXX");
   const int file = mkstemp(path);
   cr_assert(file >= 0);
-  cr_assert(write(file, text, strlen(text)) == (ssize_t)strlen(text));
+  cr_assert(write(file, text, bytes) == (ssize_t)bytes);
   close(file);
 }
+
+static void write_file(char path[64], const char *text) { write_bytes(path, text, strlen(text)); }
 
 static weir_status read_text(weir_scenario *scenario, const char *text, char path[64]) {
   write_file(path, text);
@@ -218,6 +221,16 @@ Test(scenario, refuses_binary_and_endless_lines) {
   memset(text, 'x', sizeof text - 1);
   text[sizeof text - 1] = 0;
   cr_assert_eq(read_text(&s, text, path), WEIR_E_PARSE);
+  /* A zero in the last line, which has no end. */
+  write_bytes(path, good, sizeof good - 2);
+  cr_assert_eq(weir_scenario_read(&s, path), WEIR_OK, "%s", weir_last_error());
+  unlink(path);
+  memcpy(text, good, sizeof good);
+  memcpy(text + sizeof good - 2, "\0junk", 5);
+  write_bytes(path, text, sizeof good + 3);
+  cr_assert_eq(weir_scenario_read(&s, path), WEIR_E_PARSE);
+  cr_assert_not_null(strstr(weir_last_error(), ":19: the line is no text"));
+  unlink(path);
 }
 
 /* --- traces --- */
@@ -307,4 +320,14 @@ Test(trace, refuses_bad_stamps) {
   cr_assert_eq(read_trace(&trace, "", path), WEIR_E_PARSE);
   weir_trace_config config = {.file = "/nowhere", .interval_s = 1, .window_s = 1, .slot_bytes = 1};
   cr_assert_eq(weir_trace_read(&trace, &config), WEIR_E_IO);
+  write_bytes(config.file, "1\n2\03", 5);
+  cr_assert_eq(weir_trace_read(&trace, &config), WEIR_E_PARSE);
+  cr_assert_not_null(strstr(weir_last_error(), ":2: "));
+  unlink(config.file);
+  static weir_scenario s; /* for neither is a pipe waited for */
+  cr_assert_eq(mkfifo(config.file, 0600), 0);
+  cr_assert_eq(weir_trace_read(&trace, &config), WEIR_E_IO);
+  cr_assert_not_null(strstr(weir_last_error(), "(it is no regular file); expected a trace"));
+  cr_assert_eq(weir_scenario_read(&s, config.file), WEIR_E_IO);
+  unlink(config.file);
 }
