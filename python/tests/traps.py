@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import copy
 import datetime
+import errno
 import gc
 import json
 import logging
@@ -746,16 +747,22 @@ def scalars_written() -> dict[str, int]:
 
         def add_text(self, name: str, text: str, step: int) -> None:
             self.text.append(text)
+            if len(self.text) == 2:
+                raise OSError(errno.ENOSPC, "no space is left")
 
     writer = Writer()
     _, ours, attached = pair(Net(), LOSSY, {"writer": writer})
     for _ in trained(range(3), ours):
         pass
+    attached._written = None  # as if the plan had changed; which ends the writing, and nothing else
+    for _ in trained(range(3, 5), ours):
+        pass
+    assert attached.info.step == 4
     attached.close()
     if rank() == 0:
-        assert writer.scalars["weir/ratio"] == [0.1] * 3
+        assert writer.scalars["weir/ratio"] == [0.1] * 4
         assert all(b > 0 for b in writer.scalars["weir/wire_mb"])
-        assert writer.text == ["topk:0.1:ag"]
+        assert writer.text == ["topk:0.1:ag"] * 2
         # What is not measured yet is no zero.
         assert all(b > 0 for b in writer.scalars.get("weir/bandwidth_mbit_s", []))
     else:
@@ -1436,6 +1443,9 @@ def plain_loop() -> None:
     model(x).square().mean().backward()
     assert weir.torch.average(model, policy=EXACT).lost
     assert all(p.grad.isnan().all() for p in model.parameters())
+    with refused(ValueError, "scalars"):
+        weir.torch.average(model, loss=torch.ones(2), policy=EXACT)
+    assert weir.torch.average(model, policy=EXACT).step == 4
     told: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]

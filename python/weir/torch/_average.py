@@ -66,7 +66,6 @@ class _Averager:
             return self._step(loss)
 
     def _step(self, loss: float | torch.Tensor | None) -> StepInfo:
-        self.session.begin()
         held = []  # what is submitted, by parameter
         for number, (_, p) in enumerate(self.parameters):
             shard = local(p.detach())
@@ -77,12 +76,14 @@ class _Averager:
             else:
                 lent = lendable(grad.detach(), self.dtypes[number])
             held.append((p, grad, lent))
+        told = None if loss is None else float(loss)
+        self.session.begin()  # now that nothing can be refused, which would leave the step open
         self.place.arrive(self.place.mark())
         try:
             for number, (_, _, lent) in enumerate(held):
                 self.session.submit(number, lent.data_ptr() if lent.numel() else 0)
-            if loss is not None:
-                self.session.report_loss(float(loss))
+            if told is not None:
+                self.session.report_loss(told)
             info = self.session.end()
         finally:
             self.place.join()

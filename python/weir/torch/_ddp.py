@@ -683,10 +683,7 @@ class Attached:
         self._missing = len(self._parameters)
         if self._finds_unused:
             self._keep_unused(self.info.lost)
-        if self._record is not None:
-            self._record.step(self.info, loss)
-        if self._writer is not None and not self.info.trial:
-            self._write(self._writer, self.info)
+        self._write_down(self.info, loss)
         for _, buffer, lent in self._waiting:
             if lent is not buffer:
                 buffer.copy_(lent)
@@ -697,6 +694,17 @@ class Attached:
     def _told(self, loss: Any, mark: Any) -> float:
         self._place.arrive(mark)
         return float(loss)
+
+    def _write_down(self, info: StepInfo, loss: float | None) -> None:
+        """For those who look on: a disk that is full ends their part of the training alone."""
+        try:
+            if self._record is not None:
+                self._record.step(info, loss)
+            if self._writer is not None and not info.trial:
+                self._write(self._writer, info)
+        except OSError as error:
+            logger.warning("steps are not written down any more: %s", error)
+            self._record = self._writer = None
 
     def _write(self, writer: Any, info: StepInfo) -> None:
         """Scalars of a step that counts, as TensorBoard has them; what is not measured yet is left out."""
