@@ -31,8 +31,8 @@ static weir_status idx_open(idx_file *idx, const char *directory, const char *na
   const int length = snprintf(idx->path, sizeof idx->path, "%s/%s", directory, name);
   if (length < 0 || (size_t)length >= sizeof idx->path)
     return weir_fail(WEIR_E_INVALID, "the data set's directory name is too long");
-  idx->file = fopen(idx->path, "rbe");
-  if (!idx->file) return weir_fail(WEIR_E_IO, "%s: cannot open: %s", idx->path, strerror(errno));
+  const weir_status status = weir_text_open(&idx->file, idx->path, "a data set", false);
+  if (status) return status;
   idx->ended = 0;
   memset(&idx->stream, 0, sizeof idx->stream);
   if (inflateInit2(&idx->stream, 16 + MAX_WBITS) != Z_OK) { /* 16: gzip only */

@@ -1,5 +1,4 @@
 /* Reading the text that the GPT learns: English files of Debian's package fortunes. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,10 +28,10 @@ static weir_status append(uint8_t **text, size_t *length, const uint8_t *more, s
 }
 
 static weir_status read_file(const char *path, uint8_t *bytes, size_t *count) {
-  FILE *file = fopen(path, "rbe");
-  if (!file)
-    return weir_fail(WEIR_E_IO, "%s: cannot open: %s; Debian's package fortunes has it", path,
-                     strerror(errno));
+  FILE *file;
+  const weir_status status =
+      weir_text_open(&file, path, "what Debian's package fortunes has", false);
+  if (status) return status;
   *count = fread(bytes, 1, MOST_BYTES, file);
   const bool failed = ferror(file) || !feof(file);
   (void)fclose(file);

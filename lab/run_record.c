@@ -109,7 +109,7 @@ weir_status weir_run_record_read(weir_run_record *record, const char *out) {
   *record = (weir_run_record){0};
   g_autofree char *path = g_build_filename(out, WEIR_OUT_RECORD, NULL);
   g_autoptr(JsonParser) parser = json_parser_new();
-  if (access(path, F_OK)) return nothing_there(out);
+  if (!g_file_test(path, G_FILE_TEST_IS_REGULAR)) return nothing_there(out);
   g_autofree char *text = NULL;
   gsize bytes = 0;
   JsonNode *root = g_file_get_contents(path, &text, &bytes, NULL) &&

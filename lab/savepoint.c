@@ -130,9 +130,10 @@ static weir_status take_trainer(stream *s, const char *path, const weir_savepoin
 weir_status weir_savepoint_load(const char *out, const weir_savepoint *at, weir_trainer *trainer,
                                 weir_session *session) {
   g_autofree char *path = path_of(out, at->rank, at->slot, "");
-  stream s = {.file = fopen(path, "re")};
-  if (!s.file) return weir_fail(WEIR_E_IO, "%s: %s", path, strerror(errno));
-  weir_status status = take_trainer(&s, path, at, trainer);
+  stream s = {.file = NULL};
+  weir_status status = weir_text_open(&s.file, path, "a checkpoint", false);
+  if (status) return status;
+  status = take_trainer(&s, path, at, trainer);
   if (!status) status = weir_session_load(session, take, &s);
   const uint32_t due = s.crc;
   uint32_t told;
@@ -163,9 +164,9 @@ static bool sound(FILE *file) {
 
 static bool look(const char *out, uint32_t rank, uint32_t slot, weir_savepoint *at) {
   g_autofree char *path = path_of(out, rank, slot, "");
-  FILE *file = fopen(path, "re");
+  FILE *file;
   header h;
-  if (!file) return false;
+  if (weir_text_open(&file, path, "a checkpoint", false)) return false;
   const bool good = fread(&h, 1, sizeof h, file) == sizeof h &&
                     !memcmp(h.magic, magic, sizeof magic) && h.version == VERSION &&
                     h.at.rank == rank && h.at.slot == slot && isfinite(h.at.elapsed_s) &&

@@ -140,9 +140,9 @@ weir_status weir_steplog_recall(weir_steplog *log, const char *directory, uint64
   g_autofree char *path = g_build_filename(directory, WEIR_STEPLOG_KEPT, NULL);
   const header due = header_of(run);
   header h;
-  FILE *file = fopen(path, "re");
-  if (!file) return trouble(path);
-  weir_status status = WEIR_OK;
+  FILE *file;
+  weir_status status = weir_text_open(&file, path, "the steps of a run", false);
+  if (status) return status;
   if (fread(&h, sizeof h, 1, file) != 1 || memcmp(&h, &due, sizeof h))
     status = weir_fail(WEIR_E_PARSE, "%s is not of this run", path);
   for (uint64_t i = 0; i < rows && !status; i++) {

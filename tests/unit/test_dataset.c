@@ -127,7 +127,7 @@ Test(dataset, missing_file) {
 Test(dataset, directory_in_place_of_a_file) {
   cr_assert_eq(unlink(path_of(TEST_LABELS)), 0);
   cr_assert(symlink("/tmp", path_of(TEST_LABELS)) == 0);
-  refused(WEIR_E_IO, TEST_LABELS, "directory");
+  refused(WEIR_E_IO, TEST_LABELS, "no regular file");
 }
 
 Test(dataset, empty_file) {

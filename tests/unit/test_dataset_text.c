@@ -66,6 +66,9 @@ Test(dataset_text, a_missing_file_names_the_package) {
   cr_assert_eq(weir_dataset_text(&data, directory, 8), WEIR_E_IO);
   cr_assert(strstr(weir_last_error(), path));
   cr_assert_eq(rmdir(path), 0);
+  cr_assert_eq(mkfifo(path, 0600), 0); /* a pipe, which is not waited for */
+  cr_assert_eq(weir_dataset_text(&data, directory, 8), WEIR_E_IO);
+  cr_assert_eq(unlink(path), 0);
   FILE *file = fopen(path, "w");
   cr_assert(file && ftruncate(fileno(file), 5 << 20) == 0);
   cr_assert_eq(fclose(file), 0);
