@@ -40,6 +40,8 @@ typedef struct fingerprint {
   uint64_t feedback; /* does it keep residuals? */
   uint64_t threads;  /* do its codecs have threads? */
   uint64_t table;    /* is the policy's damaged, or missing where it is needed? */
+  double momentum;   /* correction */
+  int64_t most;      /* max_ranks */
   uint64_t run;      /* rank 0's draw names the run */
   weir_resume_told resume;
 } fingerprint;
@@ -113,6 +115,8 @@ weir_status weir_session_compare(weir_session *session) {
                       session->options.error_feedback,
                       session->options.codec_threads > 1,
                       session->table != WEIR_OK,
+                      session->options.momentum_correction,
+                      session->options.max_ranks,
                       draw_run(session),
                       {0}};
   weir_resume_tell(session, &mine.resume);
@@ -153,6 +157,12 @@ weir_status weir_session_compare(weir_session *session) {
     else if (all[r].feedback != all[0].feedback)
       status = weir_fail(WEIR_E_MISMATCH, "rank %zu goes with%s error_feedback, rank 0 with%s", r,
                          all[r].feedback ? "" : "out", all[0].feedback ? "" : "out");
+    else if (all[r].momentum != all[0].momentum)
+      status = weir_fail(WEIR_E_MISMATCH, "rank %zu has momentum_correction %g, rank 0 %g", r,
+                         all[r].momentum, all[0].momentum);
+    else if (all[r].most != all[0].most)
+      status = weir_fail(WEIR_E_MISMATCH, "rank %zu has max_ranks %d, rank 0 %d", r,
+                         (int)all[r].most, (int)all[0].most);
   }
   weir_resume_told *resumes = calloc(ranks, sizeof *resumes);
   for (size_t r = 0; resumes != NULL && r < ranks; r++) resumes[r] = all[r].resume;

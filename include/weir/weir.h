@@ -106,7 +106,7 @@ typedef struct weir_options {
   /* In [0, 1), default 0: none.  Otherwise the momentum of SGD is kept here, before compression,
    * and cleared where a value was sent ("Deep Gradient Compression", Lin et al. 2018, section 3.2:
    * momentum correction and factor masking).  The optimizer then uses the average without a
-   * momentum of its own. */
+   * momentum of its own.  The same on all ranks. */
   double momentum_correction;
   /* Fixed plans that select: the ratio comes down to the plan's in four equal stages of this many
    * steps together, which keep at least 1/4, 1/16, 1/64 and 1/256 (the same paper, section 3.3).
