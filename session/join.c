@@ -92,6 +92,9 @@ static weir_status go_on(weir_session *session) {
 static weir_status join(weir_session *session, double wait_s, weir_survivors *now) {
   int members = 0;
   weir_status status = weir_session_order(session);
+  if (status == WEIR_OK && session->table == WEIR_E_PARSE)
+    status = weir_fail(session->table, "%s", session->table_text);
+  session->table = WEIR_OK; /* the others do without what it has not: it is not their rank 0 */
   if (status == WEIR_OK) status = connect_to(session, wait_s, &members);
   if (status != WEIR_OK) return status;
   const int come = session->transport->size - members;

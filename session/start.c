@@ -42,6 +42,7 @@ typedef struct fingerprint {
   uint64_t table;    /* is the policy's damaged, or missing where it is needed? */
   double momentum;   /* correction */
   int64_t most;      /* max_ranks */
+  uint64_t keeps;    /* what is not finite? */
   uint64_t run;      /* rank 0's draw names the run */
   weir_resume_told resume;
 } fingerprint;
@@ -72,9 +73,13 @@ uint64_t weir_session_digest_tensors(const weir_session *session) {
 
 uint64_t weir_session_offer(const weir_session *session) {
   const weir_options *options = &session->options;
-  const uint64_t parts[] = {
-      weir_session_digest_tensors(session), session->device_ops != NULL, options->memory_limit,
-      (uint64_t)options->max_ranks,         weir_options_share(options), options->error_feedback};
+  const uint64_t parts[] = {weir_session_digest_tensors(session),
+                            session->device_ops != NULL,
+                            options->memory_limit,
+                            (uint64_t)options->max_ranks,
+                            weir_options_share(options),
+                            options->error_feedback,
+                            session->keep_nonfinite};
   uint64_t digest = weir_hash(WEIR_HASH_INIT, parts, sizeof parts);
   for (size_t i = 0; i < session->state_count; i++) {
     const uint64_t bytes = session->states[i].bytes;
@@ -117,6 +122,7 @@ weir_status weir_session_compare(weir_session *session) {
                       session->table != WEIR_OK,
                       session->options.momentum_correction,
                       session->options.max_ranks,
+                      session->keep_nonfinite,
                       draw_run(session),
                       {0}};
   weir_resume_tell(session, &mine.resume);
@@ -163,6 +169,9 @@ weir_status weir_session_compare(weir_session *session) {
     else if (all[r].most != all[0].most)
       status = weir_fail(WEIR_E_MISMATCH, "rank %zu has max_ranks %d, rank 0 %d", r,
                          (int)all[r].most, (int)all[0].most);
+    else if (all[r].keeps != all[0].keeps)
+      status = weir_fail(WEIR_E_MISMATCH, "rank %zu has nonfinite \"%s\", rank 0 \"%s\"", r,
+                         all[r].keeps ? "keep" : "zero", all[0].keeps ? "keep" : "zero");
   }
   weir_resume_told *resumes = calloc(ranks, sizeof *resumes);
   for (size_t r = 0; resumes != NULL && r < ranks; r++) resumes[r] = all[r].resume;

@@ -162,7 +162,7 @@ typedef struct weir_options {
   /* What the gradients are after a step in which one was NaN or infinite: "zero" (default), so that
    * the step changes little; or "keep": every element is NaN on all ranks, so that a loss scaler,
    * or whoever else looks for such gradients, finds them. Residuals stay as they were either
-   * way. */
+   * way.  The same on all ranks. */
   const char *nonfinite;
   /* tcp, auto; rank 0 alone: a TCP socket that listens at `rendezvous` already, which
    * weir_session_start takes over and closes.  So the kernel may choose the port, and nobody can
@@ -430,8 +430,8 @@ weir_status weir_grow(weir_session *session, weir_survivors *now);
  * are not used.  A member that lives is to be found at one of the addresses ("HOST:PORT", with
  * commas between them) in options.rendezvous and in the environment's WEIR_JOIN: weir_addresses
  * tells them all, and rank 0 is at the rendezvous as long as it lives.  Tensors, states' sizes,
- * policy, max_ranks, memory_limit and momentum_correction must be the members', and gradients lie
- * on a device or in host memory as theirs do.
+ * policy, max_ranks, memory_limit, momentum_correction and nonfinite must be the members', and
+ * gradients lie on a device or in host memory as theirs do.
  *
  * It waits at most wait_s until there is a place and the group's next step begins, then as long as
  * weir_grow takes.  Afterwards this rank has the group's registered state, step and plan, and has

@@ -183,14 +183,30 @@ Test(join, strangers_are_refused_and_the_group_goes_on) {
 }
 
 /* A session that others may join, alone at `where`. */
-static weir_session *alone(const char *where) {
+static weir_session *alone_under(const char *where, const char *policy) {
   weir_session *session = NULL;
   weir_options options;
   weir_options_init(&options);
   options.rendezvous = where;
   options.max_ranks = 2;
+  options.policy = policy;
   cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
   return session;
+}
+
+static weir_session *alone(const char *where) { return alone_under(where, "weir"); }
+
+/* Who joins needs no table of the policy, which rank 0 has; one that is damaged, an empty one here,
+ * it keeps to itself. */
+Test(join, without_the_policys_table) {
+  char where[64];
+  (void)snprintf(where, sizeof where, "127.0.0.1:%d", free_port());
+  weir_session *session = alone_under(where, "groups:/nowhere/table.csv");
+  cr_expect_eq(weir_join(session, 0.3, NULL), WEIR_E_TIMEOUT, "%s", weir_last_error());
+  weir_session_free(session);
+  session = alone_under(where, "groups:/dev/null");
+  cr_expect_eq(weir_join(session, 0.3, NULL), WEIR_E_PARSE, "%s", weir_last_error());
+  weir_session_free(session);
 }
 
 /* Answers the first who calls in words of another version. */
