@@ -116,7 +116,7 @@ static weir_status allocate(weir_cache *c) {
 static weir_status route(const char *where, struct sockaddr_in *own) {
   tcp_places to;
   own->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (where == NULL || strchr(where, ':') == NULL || tcp_resolve_all(where, &to) != WEIR_OK)
+  if (where == NULL || strchr(where, ':') == NULL || tcp_resolve(where, 0, &to) != WEIR_OK)
     return WEIR_OK;
   bool found = false;
   int error = 0;

@@ -148,16 +148,15 @@ typedef struct tcp {
 
 /* --- sockets -------------------------------------------------------------------------------- */
 
-/* "HOST:PORT" to an IPv4 address, the first that it has. */
-weir_status tcp_resolve(const char *where, struct sockaddr_in *out);
-/* To all that HOST has, in the order in which this machine is told them: at most as many.  Where
- * nobody can be asked for the moment they are asked again until the deadline. */
+/* "HOST:PORT" to the IPv4 addresses that HOST has, in the order in which this machine is told them:
+ * at most as many.  Where nobody can be asked for the moment they are asked again until the
+ * deadline. */
 #define TCP_PLACES_MAX 8
 typedef struct tcp_places {
   struct sockaddr_in at[TCP_PLACES_MAX];
   size_t count; /* 1 at least */
 } tcp_places;
-weir_status tcp_resolve_all(const char *where, double deadline_s, tcp_places *out);
+weir_status tcp_resolve(const char *where, double deadline_s, tcp_places *out);
 /* Listen on address (port 0: any), and write the port into it.  Retries while the port is taken. */
 weir_status tcp_listen(struct sockaddr_in *address, double deadline_s, int *fd);
 /* One attempt to connect; fd is -1 when the other side is not there (yet).  from may be NULL. */

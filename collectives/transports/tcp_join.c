@@ -164,7 +164,7 @@ static weir_status find_first(applicant *a, contact *c, tcp_hello *group, tcp_ta
   bool known = false;
   for (const char *where; status == WEIR_OK && *table == NULL && (where = strsep(&rest, ","));) {
     tcp_places places;
-    unknown = tcp_resolve_all(where, soon(a, KNOCK_S), &places);
+    unknown = tcp_resolve(where, soon(a, KNOCK_S), &places);
     if (unknown == WEIR_OK) status = find_at(a, where, &places, c, group, table);
     if (unknown != WEIR_OK && !a->passed_over)
       weir_log(WEIR_LOG_WARN, "no member can be at one of the addresses: %s", weir_last_error());

@@ -365,7 +365,7 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
                            double deadline_s) {
   struct sockaddr_in own = {.sin_family = AF_INET};
   tcp_places zero;
-  weir_status status = tcp_resolve_all(where, deadline_s, &zero);
+  weir_status status = tcp_resolve(where, deadline_s, &zero);
   if (status != WEIR_OK) return status;
   if (bind_address && inet_pton(AF_INET, bind_address, &own.sin_addr) != 1)
     return weir_fail(WEIR_E_INVALID, "local address \"%s\" is not an IPv4 address", bind_address);

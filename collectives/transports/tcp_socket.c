@@ -53,7 +53,7 @@ int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s) {
   return ready < 0 && errno == EINTR ? 0 : ready;
 }
 
-weir_status tcp_resolve_all(const char *where, double deadline_s, tcp_places *out) {
+weir_status tcp_resolve(const char *where, double deadline_s, tcp_places *out) {
   const char *colon = where ? strrchr(where, ':') : NULL;
   char host[256];
   char *end = NULL;
@@ -81,13 +81,6 @@ weir_status tcp_resolve_all(const char *where, double deadline_s, tcp_places *ou
   }
   freeaddrinfo(found);
   return WEIR_OK;
-}
-
-weir_status tcp_resolve(const char *where, struct sockaddr_in *out) {
-  tcp_places all;
-  const weir_status status = tcp_resolve_all(where, 0, &all);
-  if (status == WEIR_OK) *out = all.at[0];
-  return status;
 }
 
 /* More may call in the 0.1 s for which a door is not looked at (tcp_datagram.c) than the usual 128;
