@@ -148,6 +148,10 @@ def test_errors_are_exceptions_with_their_cause():
             weir.Session(**options)
         assert caught.value.status_name == "WEIR_E_INVALID"
         assert isinstance(caught.value, (weir.WeirError, ValueError))
+    with pytest.raises(TypeError, match="secret is bytes; text is due"):
+        weir.Session(secret=b"as hashlib digests are, and long enough")
+    with pytest.raises(ValueError, match="secret has a zero character"):
+        weir.Session(secret="long enough and then cut off\0by C")
     session = weir.Session()
     session.register("w", 1)
     with pytest.raises(weir.UsageError, match="not started"):

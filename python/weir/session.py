@@ -15,10 +15,17 @@ from .errors import UsageError, WeirError, check
 _library = _native.library
 
 
-def _text(value: Any) -> str:
+def _text(key: str, value: Any) -> bytes:
+    """An option as weir_options_set() takes it: text without a zero, at which C would end it."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{key} is bytes; text is due, such as theirs in hexadecimal digits")
     if isinstance(value, bool):
-        return "true" if value else "false"
-    return float.__repr__(value) if isinstance(value, float) else str(value)  # or numpy's
+        text = "true" if value else "false"
+    else:
+        text = float.__repr__(value) if isinstance(value, float) else str(value)  # or numpy's
+    if "\0" in text:
+        raise ValueError(f"{key} has a zero character in it")
+    return text.encode()
 
 
 class StepInfo:
@@ -187,7 +194,7 @@ class Session:
         for key, value in {"rank": rank, "world_size": world_size, **options}.items():
             if value is None:
                 continue
-            words = _text(value).encode()
+            words = _text(key, value)
             borrowed.append(words)
             check(_library.weir_options_set(raw, key.encode(), words))
         _log.install()
