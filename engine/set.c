@@ -146,7 +146,9 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
   bucket->all = bucket->whole || bucket->scheme == WEIR_SCHEME_COMPRESSED ||
                 bucket->scheme == WEIR_SCHEME_HITOPK || bucket->scheme == WEIR_SCHEME_PATH;
   bucket->leaves = !bucket->whole || (bucket->codec->rounds && !engine->config.without_feedback);
-  bucket->damped = bucket->codec->damps && engine->config.damped;
+  /* Without error feedback a residual comes from a loaded state, and is sent in one step. */
+  bucket->damped =
+      bucket->codec->damps && engine->config.damped && !engine->config.without_feedback;
   weir_plan charged = bucket->plan;
   charged.scheme = bucket->scheme;
   bucket->terms = weir_cost_plan_between(&charged, shape, bucket->n, bucket->kept);
