@@ -162,7 +162,7 @@ typedef struct weir_engine_config {
   /* No error feedback: what a plan does not send is lost.  Plans of codecs that are not unbiased
    * are refused. */
   bool without_feedback;
-  bool damped; /* of what rounding has left (weir_codec.damps), half is fed a step: host_feed.c */
+  bool damped; /* of what few bits have left (weir_codec.damps), half is fed a step: host_feed.c */
   bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */
   struct weir_scope *scope; /* of the session, for the engine's threads (base/scope.h); or NULL */

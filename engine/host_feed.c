@@ -1,10 +1,10 @@
 /* Error feedback in host memory: e = g + r, or with momentum correction e = (m u + g) + r.
  *
- * Damped, e = g + r / 2, and what compressing leaves joins the other half (host.c): all that
- * is lost is still fed, by halves.  What is sent is then g + r(t) - r(t + 1), as ever; but where
- * rounding errs by some v in the mean square, independently from step to step, the noise of what is
- * sent is 4/3 v where it was 2 v.  An optimizer that divides by the root of what squares of
- * gradients were like makes shorter steps for as long as there is such noise
+ * Damped (few bits, set.c), e = g + r / 2, and what compressing leaves joins the other half
+ * (host.c): all that is lost is still fed, by halves.  What is sent is then g + r(t) - r(t + 1), as
+ * ever; but where rounding errs by some v in the mean square, independently from step to step, the
+ * noise of what is sent is 4/3 v where it was 2 v.  An optimizer that divides by the root of what
+ * squares of gradients were like makes shorter steps for as long as there is such noise
  * (docs/internals/progress.md, "What few bits take from Adam's steps"). */
 #include <math.h>
 #include <string.h>

@@ -125,6 +125,15 @@ static bool parts_of(const weir_bucket *bucket) {
           !weir_comm_levelled(bucket->engine->config.comm));
 }
 
+/* From 5 bits on what rounding leaves hardly tells on an optimizer's steps, and a training's
+ * beginning is sent in as many.  Without error feedback a residual comes from a loaded state, and
+ * is sent in one step. */
+static bool is_damped(const weir_bucket *bucket) {
+  const weir_engine_config *config = &bucket->engine->config;
+  return config->damped && !config->without_feedback && bucket->codec->damps &&
+         bucket->plan.cr < 5.0 / 32;
+}
+
 /* Bucket `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
 static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t number, size_t first,
                             size_t end, size_t *offset) {
@@ -146,9 +155,7 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
   bucket->all = bucket->whole || bucket->scheme == WEIR_SCHEME_COMPRESSED ||
                 bucket->scheme == WEIR_SCHEME_HITOPK || bucket->scheme == WEIR_SCHEME_PATH;
   bucket->leaves = !bucket->whole || (bucket->codec->rounds && !engine->config.without_feedback);
-  /* Without error feedback a residual comes from a loaded state, and is sent in one step. */
-  bucket->damped =
-      bucket->codec->damps && engine->config.damped && !engine->config.without_feedback;
+  bucket->damped = is_damped(bucket);
   weir_plan charged = bucket->plan;
   charged.scheme = bucket->scheme;
   bucket->terms = weir_cost_plan_between(&charged, shape, bucket->n, bucket->kept);

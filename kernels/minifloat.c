@@ -63,7 +63,6 @@ const weir_codec weir_codec_minifloat = {
     .wires = WEIR_WIRES_CODES,
     .scales = 1,
     .device = true,
-    .damps = true,
     .kept = weir_none_kept,
     .bound = bound,
     .encode = encode,

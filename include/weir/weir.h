@@ -190,7 +190,7 @@ typedef struct weir_options {
    * error feedback the former ends where uncompressed gradients would have led, but for what is
    * held back, so that most of policy weir's trials are shorter (18 or 36 steps, not 240) and begin
    * earlier (docs/internals/progress.md).  Under the latter noise costs loss, so that of what
-   * quantizers (companded, minifloat, qsgd) hold back, half is fed a step, under every policy.  A
+   * quantizers of fewer than 5 bits (companded, qsgd) hold back, half is fed a step.  A
    * wrong "sgd" may cost loss, "adaptive" only time. */
   const char *update_rule;
   /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those

@@ -4,7 +4,7 @@
  * Of {49, 14} again and again, companded of 4 bits sends 49 = 7^2, which is exact, and 16 = 4^2 for
  * the 14: -2 stays.  In later steps there is no gradient, and what is left, which is all alike, is
  * sent as it is fed: all of it at once, or a half of it in every step, until a plan sends whatever
- * there is. */
+ * there is.  Of {225, 60} 5 bits send 225 = 15^2 and 64 = 8^2, and -4 stays. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -17,15 +17,16 @@ enum { RANKS = 2, N = 512, STEPS = 4 };
 typedef struct worker {
   int rank;
   const char *group, *policy, *rule;
+  const float *pair;
   const test_device *device;
   weir_status status; /* out */
   char message[512];
-  float average[STEPS]; /* of what was 14 */
+  float average[STEPS]; /* of the smaller ones */
 } worker;
 
 static weir_status one_step(worker *w, weir_session *session, float *on, int step) {
   float g[N];
-  for (size_t i = 0; i < N; i++) g[i] = step > 0 ? 0.0F : i % 2 == 0 ? 49.0F : 14.0F;
+  for (size_t i = 0; i < N; i++) g[i] = step > 0 ? 0.0F : w->pair[i % 2];
   if (on != NULL) w->device->put(on, g, sizeof g);
   weir_status status = weir_step_begin(session, NULL);
   if (status == WEIR_OK) status = weir_submit(session, 0, on != NULL ? on : g);
@@ -53,7 +54,8 @@ static void *work(void *argument) {
   return NULL;
 }
 
-static void check(const char *plan, const char *rule, const float due[STEPS]) {
+static void check_of(const float pair[2], const char *plan, const char *rule,
+                     const float due[STEPS]) {
   static int turn;
   static test_device device;
   char group[64], policy[128];
@@ -68,6 +70,7 @@ static void check(const char *plan, const char *rule, const float due[STEPS]) {
                       .group = group,
                       .policy = policy,
                       .rule = rule,
+                      .pair = pair,
                       .device = where >> r & 1 ? &device : NULL};
     session_threads(w, sizeof *w, RANKS, work);
     for (int r = 0; r < RANKS; r++) {
@@ -77,6 +80,11 @@ static void check(const char *plan, const char *rule, const float due[STEPS]) {
                      policy, rule, where, r, s, (double)w[r].average[s], (double)due[s]);
     }
   }
+}
+
+static void check(const char *plan, const char *rule, const float due[STEPS]) {
+  static const float pair[] = {49, 14};
+  check_of(pair, plan, rule, due);
 }
 
 Test(damped, half_of_what_rounding_leaves_waits, .timeout = 60) {
@@ -90,6 +98,11 @@ Test(damped, under_sgd_all_of_it_is_fed, .timeout = 60) {
   const float due[STEPS] = {16, -2, 0, 0};
   check("companded:0.125:ag", "sgd", due);
   check("companded:0.125:sra", "sgd", due);
+}
+
+Test(damped, of_5_bits_all_is_fed, .timeout = 60) {
+  static const float pair[] = {225, 60}, due[STEPS] = {64, -4, 0, 0};
+  check_of(pair, "companded:0.15625:sra", "adaptive", due);
 }
 
 /* What a list leaves out is no rounding: it is fed until it is sent. */
