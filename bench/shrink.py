@@ -40,15 +40,16 @@ class Beside:
         self.held = [torch.zeros(n) for _ in range(WORKERS + 1)]
         self.adam, self.along, self.exact, self.own = Adam(n), 0.0, 0.0, 0.0
 
-    def step(self, number, each, exact):
+    def step(self, at, each, exact):
+        """`at`: of the training, whose first are sent as they are."""
         sent = each
-        if number >= FIRST:
+        if at >= FIRST:
             sent = [
                 send(self.codec, g, h, self.fed)
                 for g, h in zip(each, self.held[:WORKERS], strict=True)
             ]
         mean = sum(sent) / WORKERS
-        if number >= FIRST:
+        if at >= FIRST:
             mean = send(self.codec, mean, self.held[WORKERS], self.fed)
         step = self.adam.step(mean)
         self.along += float(step @ exact)
@@ -87,7 +88,7 @@ def main(argv):
     except (KeyError, ValueError):
         p.error("a plan is CODEC:BITS with codec " + ", ".join(CODECS))
     told = {row.name: [] for row in rows}
-    for number_of in range(shown[-1]):
+    for at in range(shown[-1]):
         each = []
         for feed in feeds:
             optimizer.zero_grad()
@@ -96,13 +97,13 @@ def main(argv):
         mean = sum(each) / WORKERS
         step = exact.step(mean)
         for row in rows:
-            row.step(number_of, each, step)
+            row.step(at, each, step)
         for w, part in zip(weights, mean.split(sizes), strict=True):
             w.grad = part.view_as(w).clone()
         task.clip(model)
         optimizer.step()
         schedule.step()
-        if number_of + 1 in shown:
+        if at + 1 in shown:
             for row in rows:
                 told[row.name].append(row.tell())
     print(

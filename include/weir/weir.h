@@ -189,9 +189,9 @@ typedef struct weir_options {
    * what gradients were like (Adam, RMSprop, LAMB, LARS), and wherever that is not known.  With
    * error feedback the former ends where uncompressed gradients would have led, but for what is
    * held back, so that most of policy weir's trials are shorter (18 or 36 steps, not 240) and begin
-   * earlier (docs/internals/progress.md).  Under the latter noise costs loss, so that of what
-   * quantizers of fewer than 5 bits (companded, qsgd) hold back, half is fed a step.  A
-   * wrong "sgd" may cost loss, "adaptive" only time. */
+   * earlier (docs/internals/progress.md).  Under the latter noise costs loss: of what companded and
+   * qsgd hold back in fewer than 5 bits, half is fed in a step, under every policy, and half waits.
+   * A wrong "sgd" may cost loss, "adaptive" only time. */
   const char *update_rule;
   /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those
    * may follow that lead from it to the authority; the key to it, closed to other users and without
