@@ -43,10 +43,10 @@ def minifloat(e, bits):
 
 
 def companded(e, bits):
-    """kernels/companded.c: the nearest of squares, of which the bucket's largest is the last."""
+    """kernels/companded.c: the nearest of squares, of which the bucket's largest is the last, in units of bfloat16."""
     x = buckets(e)
     top = (int(2**bits) - 1) // 2
-    unit = x.abs().max(1, True)[0].clamp(min=1e-30) / top**2
+    unit = (x.abs().max(1, True)[0].clamp(min=1e-30) / top**2).bfloat16().float()
     root = ((x / unit).abs() - 0.25).clamp(min=0).sqrt().add(0.5).floor().clamp(max=top)
     return (root**2 * x.sign() * unit).flatten()[: e.numel()]
 

@@ -154,9 +154,10 @@ typedef struct weir_codec {
 
   struct {
     unsigned least, most;
-    bool halves;   /* and halves between them */
-  } bits;          /* an element that it can be asked for */
-  unsigned scales; /* floats before each bucket's codes, where it has buckets */
+    bool halves;     /* and halves between them */
+  } bits;            /* an element that it can be asked for */
+  unsigned scales;   /* floats before each bucket's codes, where it has buckets */
+  bool short_scales; /* which are bfloat16s in floats' places: the lower half of their bits is 0 */
   /* Its mode, of codecs whose plans may name another bucket than the usual one: then
    * weir_plan_bound and weir_plan_encode are for what bound and encode are; NULL for the others. */
   const weir_qsgd_options *qsgd;

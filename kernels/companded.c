@@ -1,6 +1,6 @@
 /* companded: buckets on a grid of squares, every element to the nearest value of the two beside it.
  *
- *   value j |j| max / T^2,   j = -T..T,  T = 2^(b-1) - 1
+ *   value j |j| s,   j = -T..T,  T = 2^(b-1) - 1,  s = max / T^2, rounded to bfloat16
  *
  * b is a whole number, or half a bit less than one, with T the largest for which 2 T + 1 values are
  * at most 2^b: 5 of 3.5 bits, 10 of 4.5.  Such codes take as many bits as those of whole ones, and
@@ -29,7 +29,7 @@ static void encode_bucket(const weir_unit_format *format, const float *x, size_t
   weir_cpu()->range(x, count, &low, &high);
   const float most = weir_companded_most(low, high, top);
   *scale = weir_companded_scale(most, top);
-  const float inverse = weir_companded_inverse(most, top);
+  const float inverse = weir_companded_inverse(*scale);
   uint8_t code[WEIR_PIECE];
   for (size_t done = 0; done < count; done += WEIR_PIECE) {
     const size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
@@ -75,6 +75,7 @@ const weir_codec weir_codec_companded = {
     .bits = {WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST, .halves = true},
     .wires = WEIR_WIRES_CODES,
     .scales = 1,
+    .short_scales = true,
     .device = true,
     .damps = true,
     .kept = weir_none_kept,

@@ -13,20 +13,24 @@ enum {
 };
 
 typedef uint32_t piece_length;
+typedef uint16_t upper_length; /* of the coded upper bytes of some hundred scales */
 
 /* How a message is divided. */
 typedef struct parts {
   size_t units, scales, codes, last; /* bytes of a unit's scales, of its codes, of the last one's */
   size_t each, pieces;               /* units of a piece; pieces, of which the last has the rest */
   unsigned symbol;                   /* bits */
+  bool short_scales;
 } parts;
 
-/* The room: codes of a piece's units; symbols; and scales and coded symbols, as they travel. */
+/* The room: codes of a piece's units; symbols; scales; and scales and coded symbols, as they
+ * travel. */
 static uint8_t *symbols_in(uint8_t *room) { return room + CODES; }
-static uint8_t *travelling_in(uint8_t *room) { return room + CODES + SYMBOLS; }
+static uint8_t *scales_in(uint8_t *room) { return room + CODES + SYMBOLS; }
+static uint8_t *travelling_in(uint8_t *room) { return room + CODES + SYMBOLS + SCALES; }
 
 size_t weir_entropy_room(void) {
-  return CODES + SYMBOLS + SCALES + weir_huffman_bound(SYMBOLS) + sizeof(piece_length);
+  return CODES + SYMBOLS + 2 * SCALES + weir_huffman_bound(SYMBOLS) + sizeof(upper_length);
 }
 
 /* False: a message of so many bytes has no such header. */
@@ -44,11 +48,16 @@ static bool divide(const weir_codec *codec, const weir_encoded *head, size_t n, 
   p->each = PIECE / head->unit;
   p->pieces = p->units < p->each ? p->units > 0 : p->units / p->each;
   p->symbol = 8U / head->bits * head->bits;
+  p->short_scales = codec->short_scales;
   return bytes == sizeof *head + p->units * p->scales + whole * p->codes + (rest > 0) * p->last;
 }
 
 static size_t unit_at(const parts *p, size_t piece) {
   return piece < p->pieces ? piece * p->each : p->units;
+}
+
+static size_t units_of(const parts *p, size_t piece) {
+  return unit_at(p, piece + 1) - unit_at(p, piece);
 }
 
 static size_t codes_of(const parts *p, size_t unit) {
@@ -61,8 +70,7 @@ static size_t place_of(const parts *p, size_t piece) {
 }
 
 static size_t bytes_of(const parts *p, size_t piece) {
-  const size_t units = unit_at(p, piece + 1) - unit_at(p, piece);
-  return units * (p->scales + p->codes) -
+  return units_of(p, piece) * (p->scales + p->codes) -
          (piece + 1 == p->pieces ? p->codes - codes_of(p, p->units - 1) : 0);
 }
 
@@ -70,9 +78,61 @@ static size_t groups_of(const parts *p, size_t codes) {
   return (codes + p->symbol - 1) / p->symbol; /* of eight symbols */
 }
 
-/* Scales and coded symbols of a piece, in the room; how long they are. */
+/* --- scales ----------------------------------------------------------------------------------- */
+
+/* From scales_in() to travelling_in(); *upper: bytes of the coded ones.  How long they are, or 0
+ * where some are no bfloat16s: from another encoder. */
+static size_t put_scales(const parts *p, size_t units, uint8_t *room, upper_length *upper) {
+  const uint8_t *const scale = scales_in(room);
+  uint8_t *const to = travelling_in(room), *const uppers = symbols_in(room);
+  if (!p->short_scales) {
+    memcpy(to, scale, units * p->scales);
+    return units * p->scales;
+  }
+  const size_t count = units * p->scales / sizeof(float);
+  unsigned lower = 0;
+  for (size_t i = 0; i < count; i++) {
+    lower |= scale[4 * i] | scale[4 * i + 1];
+    to[i] = scale[4 * i + 2];
+    uppers[i] = scale[4 * i + 3];
+  }
+  if (lower != 0) return 0;
+  *upper = (upper_length)weir_huffman_encode(uppers, count, 8, to + count);
+  return count + *upper;
+}
+
+/* And back, of a piece of so many bytes.  How long they were; false: not what they are. */
+static bool take_scales(const parts *p, size_t units, size_t length, uint8_t *room, size_t *taken) {
+  const uint8_t *const from = travelling_in(room);
+  uint8_t *const scale = scales_in(room), *const uppers = symbols_in(room);
+  if (!p->short_scales) {
+    *taken = units * p->scales;
+    if (length < *taken) return false;
+    memcpy(scale, from, *taken);
+    return true;
+  }
+  const size_t count = units * p->scales / sizeof(float);
+  upper_length upper;
+  if (length < sizeof upper + count) return false;
+  memcpy(&upper, from + length - sizeof upper, sizeof upper);
+  *taken = count + upper;
+  if (length - sizeof upper < *taken || !weir_huffman_decode(from + count, upper, count, 8, uppers))
+    return false;
+  for (size_t i = 0; i < count; i++) {
+    scale[4 * i] = scale[4 * i + 1] = 0;
+    scale[4 * i + 2] = from[i];
+    scale[4 * i + 3] = uppers[i];
+  }
+  return true;
+}
+
+/* --- pieces ----------------------------------------------------------------------------------- */
+
+/* Scales and coded symbols of a piece, in the room; how long they are, or 0: they cannot be
+ * coded. */
 static size_t code(const parts *p, size_t piece, const uint8_t *from, uint8_t *room) {
-  uint8_t *codes = room, *scales = travelling_in(room);
+  uint8_t *codes = room, *scales = scales_in(room), *to = travelling_in(room);
+  upper_length upper = 0;
   for (size_t u = unit_at(p, piece); u < unit_at(p, piece + 1); u++) {
     memcpy(scales, from, p->scales);
     memcpy(codes, from + p->scales, codes_of(p, u));
@@ -80,20 +140,30 @@ static size_t code(const parts *p, size_t piece, const uint8_t *from, uint8_t *r
     codes += codes_of(p, u);
     from += p->scales + codes_of(p, u);
   }
+  const size_t length = put_scales(p, units_of(p, piece), room, &upper);
+  if (length == 0) return 0;
   const size_t groups = groups_of(p, (size_t)(codes - room));
   memset(codes, 0, groups * p->symbol - (size_t)(codes - room));
   weir_cpu()->unpack(room, groups, p->symbol, symbols_in(room));
-  scales += weir_huffman_encode(symbols_in(room), 8 * groups, p->symbol, scales);
-  return (size_t)(scales - travelling_in(room));
+  to += length;
+  to += weir_huffman_encode(symbols_in(room), 8 * groups, p->symbol, to);
+  if (p->short_scales) {
+    memcpy(to, &upper, sizeof upper);
+    to += sizeof upper;
+  }
+  return (size_t)(to - travelling_in(room));
 }
 
 /* And back, from the room to where the piece was. */
 static bool decode(const parts *p, size_t piece, size_t length, uint8_t *to, uint8_t *room) {
-  const size_t units = unit_at(p, piece + 1) - unit_at(p, piece), scales = units * p->scales;
-  const size_t groups = groups_of(p, bytes_of(p, piece) - scales);
-  const uint8_t *codes = room, *scale = travelling_in(room);
-  if (length < scales || !weir_huffman_decode(scale + scales, length - scales, 8 * groups,
-                                              p->symbol, symbols_in(room)))
+  const size_t units = units_of(p, piece);
+  const size_t groups = groups_of(p, bytes_of(p, piece) - units * p->scales);
+  const uint8_t *codes = room, *scale = scales_in(room);
+  size_t scales;
+  if (!take_scales(p, units, length, room, &scales)) return false;
+  const size_t rest = length - scales - (p->short_scales ? sizeof(upper_length) : 0);
+  if (!weir_huffman_decode(travelling_in(room) + scales, rest, 8 * groups, p->symbol,
+                           symbols_in(room)))
     return false;
   weir_cpu()->pack(symbols_in(room), groups, p->symbol, room);
   for (size_t u = unit_at(p, piece); u < unit_at(p, piece + 1); u++) {
@@ -130,7 +200,7 @@ size_t weir_entropy_shorten(const weir_codec *codec, void *message, size_t bytes
   if (!divide(codec, &head, head.n, bytes, &p) || p.pieces == 0) return bytes;
   for (size_t piece = 0; piece < p.pieces; piece++) {
     const piece_length length = (piece_length)code(&p, piece, at + place_of(&p, piece), room);
-    if (length + sizeof length > bytes_of(&p, piece)) {
+    if (length == 0 || length + sizeof length > bytes_of(&p, piece)) {
       (void)restore(&p, piece, at, (size_t)(to - at), room);
       return bytes;
     }

@@ -6,6 +6,9 @@
  *           units, then a message of weir_huffman_encode of the bytes that the units' codes make
  *           up, one after the other, in symbols of as many whole codes as a byte holds (of two
  *           codes of 3 or 4 bits), filled up with zeros; then, in 4 bytes, how long that is
+ *   scales  floats; where they are bfloat16s (short_scales), their lower bytes, one after the
+ *           other, and a message of weir_huffman_encode of their upper ones, of exponents, which are
+ *           much alike, whose length the last 2 bytes of the piece say
  *
  * Pieces are coded apart from each other, so that memory to work in does not grow with messages.
  * Nothing is lost: what comes out is the message that went in, to the bit.  What it brings is in

@@ -20,8 +20,8 @@ struct companded {
     float low;
     float high;
     weir_bucket_range(form, feed, at, x, &low, &high);
-    const float most = weir_companded_most(low, high, top);
-    return grid{weir_companded_scale(most, top), weir_companded_inverse(most, top), top};
+    const float scale = weir_companded_scale(weir_companded_most(low, high, top), top);
+    return grid{scale, weir_companded_inverse(scale), top};
   }
 
   __device__ static inline float scale(const grid &g, unsigned) { return g.scale; }

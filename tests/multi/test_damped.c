@@ -1,10 +1,11 @@
 /* Half of what rounding has left is fed in a step, and half waits, where the optimizer divides by
  * what gradients were like (weir_options.update_rule); against averages worked out by hand.
  *
- * Of {49, 14} again and again, companded of 4 bits sends 49 = 7^2, which is exact, and 16 = 4^2 for
- * the 14: -2 stays.  In later steps there is no gradient, and what is left, which is all alike, is
- * sent as it is fed: all of it at once, or a half of it in every step, until a plan sends whatever
- * there is.  Of {225, 60} 5 bits send 225 = 15^2 and 64 = 8^2, and -4 stays. */
+ * Of {3136, 926} again and again, companded of 4 bits sends 64 times 49 = 7^2, which is exact, and 64
+ * times 16 = 4^2 for the 926: -98 stays.  In later steps there is no gradient, and what is left,
+ * which is all alike, twice 49, is sent as it is fed: all of it at once, or a half of it in every
+ * step, until a plan sends whatever there is.  Of {14400, 3646} 5 bits send 64 times 225 = 15^2 and
+ * 64 times 64 = 8^2, and -450, twice 225, stays. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -83,30 +84,30 @@ static void check_of(const float pair[2], const char *plan, const char *rule,
 }
 
 static void check(const char *plan, const char *rule, const float due[STEPS]) {
-  static const float pair[] = {49, 14};
+  static const float pair[] = {3136, 926};
   check_of(pair, plan, rule, due);
 }
 
 Test(damped, half_of_what_rounding_leaves_waits, .timeout = 60) {
-  const float due[STEPS] = {16, -1, -1, 0};
+  const float due[STEPS] = {1024, -49, -49, 0};
   check("companded:0.125:ag", "adaptive", due);
   check("companded:0.125:sra", "adaptive", due);
   check("companded:0.125:path=rs.c.ag.d.ag", "adaptive", due);
 }
 
 Test(damped, under_sgd_all_of_it_is_fed, .timeout = 60) {
-  const float due[STEPS] = {16, -2, 0, 0};
+  const float due[STEPS] = {1024, -98, 0, 0};
   check("companded:0.125:ag", "sgd", due);
   check("companded:0.125:sra", "sgd", due);
 }
 
 Test(damped, of_5_bits_all_is_fed, .timeout = 60) {
-  static const float pair[] = {225, 60}, due[STEPS] = {64, -4, 0, 0};
+  static const float pair[] = {14400, 3646}, due[STEPS] = {4096, -450, 0, 0};
   check_of(pair, "companded:0.15625:sra", "adaptive", due);
 }
 
 /* What a list leaves out is no rounding: it is fed until it is sent. */
 Test(damped, what_is_not_selected_is_fed_whole, .timeout = 60) {
-  const float due[STEPS] = {0, 14, 0, 0};
+  const float due[STEPS] = {0, 926, 0, 0};
   check("topk:0.5:ag", "adaptive", due);
 }
