@@ -146,7 +146,7 @@ static weir_status do_shorten(kernel_bench *b, const kernel_row *row) {
 
 static weir_status do_restore(kernel_bench *b, const kernel_row *row) {
   const bool good = weir_entropy_restore(weir_codec_find(row->codec), b->message, b->bytes, b->n,
-                                         b->whole, b->coding);
+                                         b->whole, b->coding) == b->whole;
   b->bytes = b->whole;
   return good ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "a message could not be restored");
 }

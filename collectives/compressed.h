@@ -154,10 +154,10 @@ weir_compressed_run weir_compressed_hier_sra;
 /* In its own place: what of a codec's message travels, *bytes at most as many as before. */
 weir_status weir_message_shorten(weir_comm *comm, const weir_codec *codec, void *message,
                                  size_t *bytes);
-/* And back, of a peer's *bytes that may be anything, where a message of n elements and `whole`
- * bytes has room.  Malformed, they end the group. */
+/* And back, of a peer's *bytes that may be anything, where the longest message of n elements, of
+ * `most` bytes, has room.  Malformed, they end the group. */
 weir_status weir_message_restore(weir_comm *comm, const weir_codec *codec, int peer, void *message,
-                                 size_t n, size_t whole, size_t *bytes);
+                                 size_t n, size_t most, size_t *bytes);
 /* The same of a sum's message of `count` elements, in blocks; nothing where messages do not travel
  * shortened.  What becomes of it counts in coder->shortened. */
 weir_status weir_coder_shorten(weir_comm *comm, const weir_coder *coder, void *message,

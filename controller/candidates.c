@@ -306,6 +306,18 @@ static double modelled_s(const weir_decision_input *in, const weir_plan *plan,
          weir_cost_plan_processors(plan, shape, link, in->elements, kept);
 }
 
+/* Of what no gradient has touched no codes are shortened. */
+static double compress_s(const weir_decision_input *in, const weir_plan *plan) {
+  const weir_group_shape shape = weir_input_shape(in);
+  const bool devices = in->devices != 0;
+  const double all = weir_plan_compress(plan, shape, in->elements, devices, in->compress);
+  if (!weir_plan_sparse(plan) || plan->wire != WEIR_WIRE_HUFFMAN) return all;
+  weir_plan plain = *plan;
+  plain.wire = WEIR_WIRE_PAPER;
+  const double without = weir_plan_compress(&plain, shape, in->elements, devices, in->compress);
+  return without + in->nonzero * (all - without);
+}
+
 static void evaluate_as(const weir_decision_input *in, const weir_plan *plan, size_t kept,
                         weir_candidate *c) {
   const size_t arm = weir_arm_of(plan);
@@ -314,8 +326,7 @@ static void evaluate_as(const weir_decision_input *in, const weir_plan *plan, si
   c->plan = *plan;
   c->plan.id = 0;
   c->gain = plan_gain(in, plan);
-  c->compress_s =
-      weir_plan_compress(plan, weir_input_shape(in), in->elements, in->devices != 0, in->compress);
+  c->compress_s = compress_s(in, plan);
   const double modelled = modelled_s(in, plan, &link, kept, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);

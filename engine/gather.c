@@ -69,10 +69,11 @@ weir_status weir_gather_shorten(weir_bucket *bucket, unsigned char *message, siz
 weir_status weir_gather_restore(weir_bucket *bucket, int r, unsigned char *message, size_t *bytes) {
   weir_shortened *const shortened = &bucket->passage.shortened;
   if (bucket->plan.wire != WEIR_WIRE_HUFFMAN) return WEIR_OK;
-  shortened->whole += (double)bucket->kept;
   shortened->sent += (double)*bytes;
-  return weir_message_restore(bucket->engine->config.comm, bucket->codec, r, message, bucket->n,
-                              bucket->kept, bytes);
+  const weir_status status = weir_message_restore(bucket->engine->config.comm, bucket->codec, r,
+                                                  message, bucket->n, bucket->kept, bytes);
+  shortened->whole += (double)*bytes;
+  return status;
 }
 
 static weir_status gather(weir_bucket *bucket, weir_headers *headers) {

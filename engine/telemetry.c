@@ -139,12 +139,13 @@ static weir_cost_terms expected_terms(const weir_bucket *bucket) {
   return terms;
 }
 
-/* What it cost: with the bytes it really sent.  What has been gathered is told as coded, and so has
- * that in it already; but for what stays inside of machines, where whole lengths are told. */
+/* What it cost: with the bytes it really sent.  What has been gathered is told as coded; but for
+ * what stays inside of machines, where whole lengths are told. */
 static weir_cost_terms executed_terms(const weir_bucket *bucket) {
-  weir_cost_terms terms = expected_terms(bucket);
-  const bool counted = bucket->passage.shortened.whole > 0 && bucket->column == NULL;
-  if (bucket->passage.gathered > 0 && bucket->due > 0 && !counted)
+  const bool gathered = bucket->passage.gathered > 0 && bucket->due > 0;
+  weir_cost_terms terms =
+      gathered && bucket->column == NULL ? bucket->terms : expected_terms(bucket);
+  if (gathered)
     weir_cost_scale(&terms, bucket->passage.gathered / bucket->engine->size / bucket->due);
   terms.byte_terms = fmax(terms.byte_terms + bucket->passage.extra_bytes, 0);
   return terms;

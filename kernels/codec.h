@@ -104,6 +104,13 @@ typedef struct weir_qsgd_options {
   bool l2;         /* grid from the bucket's L2 norm instead of its smallest and largest */
 } weir_qsgd_options;
 
+/* Where a message's buckets begin, how many elements they have in all, and what scales. */
+typedef struct weir_message_buckets {
+  size_t at, elements;
+  unsigned scales;
+  bool short_scales;
+} weir_message_buckets;
+
 typedef struct weir_codec {
   uint32_t id; /* weir_codec_id; its index in weir_codecs[] */
   const char *name;
@@ -158,6 +165,9 @@ typedef struct weir_codec {
   } bits;            /* an element that it can be asked for */
   unsigned scales;   /* floats before each bucket's codes, where it has buckets */
   bool short_scales; /* which are bfloat16s in floats' places: the lower half of their bits is 0 */
+  /* Of a message of n elements, from untrusted bytes; false: it can be none.  NULL: its buckets
+   * begin behind the header, have n elements, and scales as above. */
+  bool (*buckets)(const void *message, size_t bytes, size_t n, weir_message_buckets *buckets);
   /* Its mode, of codecs whose plans may name another bucket than the usual one: then
    * weir_plan_bound and weir_plan_encode are for what bound and encode are; NULL for the others. */
   const weir_qsgd_options *qsgd;

@@ -17,6 +17,7 @@ typedef uint16_t upper_length; /* of the coded upper bytes of some hundred scale
 
 /* How a message is divided. */
 typedef struct parts {
+  size_t bytes, at;                  /* of a whole message; where in it the first unit is */
   size_t units, scales, codes, last; /* bytes of a unit's scales, of its codes, of the last one's */
   size_t each, pieces;               /* units of a piece; pieces, of which the last has the rest */
   unsigned symbol;                   /* bits */
@@ -33,23 +34,28 @@ size_t weir_entropy_room(void) {
   return CODES + SYMBOLS + 2 * SCALES + weir_huffman_bound(SYMBOLS) + sizeof(upper_length);
 }
 
-/* False: a message of so many bytes has no such header. */
-static bool divide(const weir_codec *codec, const weir_encoded *head, size_t n, size_t bytes,
-                   parts *p) {
+/* Of a message of n elements with this header, whose first bytes these are; false: none begins
+ * so. */
+static bool divide(const weir_codec *codec, const weir_encoded *head, const void *message,
+                   size_t bytes, size_t n, parts *p) {
+  weir_message_buckets b = {sizeof *head, n, codec->scales, codec->short_scales};
   /* Of whole eights, so that no piece has more codes than there is room for. */
   if (head->bits < 1 || head->bits > 8 || head->unit < 64 || head->unit > PIECE ||
       head->unit % 8 != 0)
     return false;
-  const size_t whole = n / head->unit, rest = n % head->unit;
+  if (codec->buckets != NULL && !codec->buckets(message, bytes, n, &b)) return false;
+  const size_t whole = b.elements / head->unit, rest = b.elements % head->unit;
+  p->at = b.at;
   p->units = whole + (rest > 0);
-  p->scales = codec->scales * sizeof(float);
+  p->scales = b.scales * sizeof(float);
   p->codes = weir_codes_bytes(head->unit, head->bits);
   p->last = rest > 0 ? weir_codes_bytes(rest, head->bits) : p->codes;
   p->each = PIECE / head->unit;
   p->pieces = p->units < p->each ? p->units > 0 : p->units / p->each;
   p->symbol = 8U / head->bits * head->bits;
-  p->short_scales = codec->short_scales;
-  return bytes == sizeof *head + p->units * p->scales + whole * p->codes + (rest > 0) * p->last;
+  p->short_scales = b.short_scales;
+  p->bytes = p->at + p->units * p->scales + whole * p->codes + (rest > 0) * p->last;
+  return true;
 }
 
 static size_t unit_at(const parts *p, size_t piece) {
@@ -66,7 +72,7 @@ static size_t codes_of(const parts *p, size_t unit) {
 
 /* Where a piece lies in a whole message, and how long it is there. */
 static size_t place_of(const parts *p, size_t piece) {
-  return sizeof(weir_encoded) + unit_at(p, piece) * (p->scales + p->codes);
+  return p->at + unit_at(p, piece) * (p->scales + p->codes);
 }
 
 static size_t bytes_of(const parts *p, size_t piece) {
@@ -181,7 +187,7 @@ static bool restore(const parts *p, size_t pieces, uint8_t *message, size_t end,
   while (pieces > 0) {
     const size_t place = place_of(p, --pieces);
     piece_length length;
-    if (end < sizeof(weir_encoded) + sizeof length) return false;
+    if (end < p->at + sizeof length) return false;
     end -= sizeof length;
     memcpy(&length, message + end, sizeof length);
     if (length > bytes_of(p, pieces) || length > end || end - length > place) return false;
@@ -189,15 +195,17 @@ static bool restore(const parts *p, size_t pieces, uint8_t *message, size_t end,
     memcpy(travelling_in(room), message + end, length);
     if (!decode(p, pieces, length, message + place, room)) return false;
   }
-  return end == sizeof(weir_encoded);
+  return end == p->at;
 }
 
 size_t weir_entropy_shorten(const weir_codec *codec, void *message, size_t bytes, void *room) {
-  uint8_t *const at = message, *to = at + sizeof(weir_encoded);
+  uint8_t *const at = message, *to;
   weir_encoded head;
   parts p;
   memcpy(&head, message, sizeof head);
-  if (!divide(codec, &head, head.n, bytes, &p) || p.pieces == 0) return bytes;
+  if (!divide(codec, &head, message, bytes, head.n, &p) || p.bytes != bytes || p.pieces == 0)
+    return bytes;
+  to = at + p.at;
   for (size_t piece = 0; piece < p.pieces; piece++) {
     const piece_length length = (piece_length)code(&p, piece, at + place_of(&p, piece), room);
     if (length == 0 || length + sizeof length > bytes_of(&p, piece)) {
@@ -212,15 +220,17 @@ size_t weir_entropy_shorten(const weir_codec *codec, void *message, size_t bytes
   return (size_t)(to - at);
 }
 
-bool weir_entropy_restore(const weir_codec *codec, void *message, size_t length, size_t n,
-                          size_t bytes, void *room) {
+size_t weir_entropy_restore(const weir_codec *codec, void *message, size_t length, size_t n,
+                            size_t most, void *room) {
   uint8_t *const form = (uint8_t *)message + sizeof(weir_encoded) - 1;
+  const bool fixed = codec->buckets == NULL; /* messages are all as long as the longest */
   weir_encoded head;
   parts p;
-  if (length < sizeof head || length > bytes) return false;
+  if (length < sizeof head || length > most) return 0;
   memcpy(&head, message, sizeof head);
-  if (*form == PLAIN) return length == bytes;
-  if (*form != CODED || !divide(codec, &head, n, bytes, &p)) return false;
+  if (*form == PLAIN) return fixed && length != most ? 0 : length;
+  if (*form != CODED || !divide(codec, &head, message, length, n, &p)) return 0;
+  if (fixed ? p.bytes != most : p.bytes > most) return 0;
   *form = PLAIN;
-  return restore(&p, p.pieces, message, length, room);
+  return restore(&p, p.pieces, message, length, room) ? p.bytes : 0;
 }

@@ -453,6 +453,20 @@ static weir_status check(const void *message, size_t bytes, const weir_layout *l
   return open_message(message, bytes, layout, &format, &count, peak);
 }
 
+/* Behind the list, of as many values as there are. */
+static bool buckets(const void *message, size_t bytes, size_t n, weir_message_buckets *b) {
+  weir_encoded head;
+  counts count;
+  if (bytes < sizeof head + sizeof count) return false;
+  memcpy(&head, message, sizeof head);
+  memcpy(&count, (const uint8_t *)message + sizeof head, sizeof count);
+  *b = (weir_message_buckets){.at = sizeof head + sizeof count + count.list,
+                              .elements = count.values,
+                              .scales = (unsigned)format_of(head.bits).scales,
+                              .short_scales = head.bits >= WEIR_COMPANDED_LEAST};
+  return count.values <= n && b->at <= bytes;
+}
+
 double weir_nonzero_share(double nonzero, double runs, double cr) {
   static const double run = 1.5; /* bytes */
   const weir_unit_format format = format_of((unsigned)(cr * 32.0));
@@ -466,6 +480,10 @@ const weir_codec weir_codec_nonzero = {
     .description = "companded (2 bits: qsgd) of what a gradient touches, as runs of such",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER),
     .bits = {2, 8},
+    .wires = WEIR_WIRES_CODES,
+    .scales = 1,
+    .short_scales = true,
+    .buckets = buckets,
     .by_tensor = true,
     .touched = true,
     .kept = weir_none_kept,

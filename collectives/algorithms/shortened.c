@@ -24,14 +24,12 @@ weir_status weir_message_shorten(weir_comm *comm, const weir_codec *codec, void 
 }
 
 weir_status weir_message_restore(weir_comm *comm, const weir_codec *codec, int peer, void *message,
-                                 size_t n, size_t whole, size_t *bytes) {
+                                 size_t n, size_t most, size_t *bytes) {
   void *room = NULL;
   const weir_status status = room_for(comm, &room);
   if (status != WEIR_OK) return status;
-  if (!weir_entropy_restore(codec, message, *bytes, n, whole, room))
-    return refuse(comm, codec, peer);
-  *bytes = whole;
-  return WEIR_OK;
+  *bytes = weir_entropy_restore(codec, message, *bytes, n, most, room);
+  return *bytes > 0 ? WEIR_OK : refuse(comm, codec, peer);
 }
 
 /* --- a chunk's blocks ------------------------------------------------------------------------- */
@@ -84,7 +82,8 @@ static bool restore_block(const weir_coder *coder, unsigned char *message, size_
   memmove(message + place + KNOWN, message + *end, length);
   memcpy((unsigned char *)&head + KNOWN, message + place + KNOWN, sizeof head - KNOWN);
   return weir_encoded_begin(&head, count, 0, message + place, 0) == WEIR_OK &&
-         weir_entropy_restore(coder->codec, message + place, length + KNOWN, count, whole, room);
+         weir_entropy_restore(coder->codec, message + place, length + KNOWN, count, whole, room) ==
+             whole;
 }
 
 weir_status weir_coder_restore(weir_comm *comm, const weir_coder *coder, int peer, void *message,

@@ -1,8 +1,8 @@
 /* Half of what rounding has left is fed in a step, and half waits, where the optimizer divides by
  * what gradients were like (weir_options.update_rule); against averages worked out by hand.
  *
- * Of {3136, 926} again and again, companded of 4 bits sends 64 times 49 = 7^2, which is exact, and 64
- * times 16 = 4^2 for the 926: -98 stays.  In later steps there is no gradient, and what is left,
+ * Of {3136, 926} again and again, companded of 4 bits sends 64 times 49 = 7^2, which is exact, and
+ * 64 times 16 = 4^2 for the 926: -98 stays.  In later steps there is no gradient, and what is left,
  * which is all alike, twice 49, is sent as it is fed: all of it at once, or a half of it in every
  * step, until a plan sends whatever there is.  Of {14400, 3646} 5 bits send 64 times 225 = 15^2 and
  * 64 times 64 = 8^2, and -450, twice 225, stays. */

@@ -65,6 +65,8 @@ static const row rows[] = {
     /* Entropy-coded: of a sum each rank knows what its own messages have become. */
     {"companded:0.125:ag:huffman", 4, true, NULL},
     {"qsgd:0.0625:ag:huffman", 7, true, NULL},
+    {"nonzero:0.125:ag", 4, true, NULL},
+    {"nonzero:0.125:ag:huffman", 4, true, NULL},
     {"companded:0.09375:sra:huffman", 4, true, NULL},
     {"companded:0.109375:sra:huffman", 4, true, NULL},
     {"powersgd:2:dense-one-shot:huffman", 4, true, NULL},
