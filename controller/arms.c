@@ -62,6 +62,7 @@ static const struct {
     {"nonzero-bf16:0.5:ag", SAFE, 0},
     {"nonzero:0.15625:ag", SAFE, 0},
     {"nonzero:0.125:ag", SETTLED, 0},
+    {"nonzero:0.109375:ag", SETTLED, 0},
     {"nonzero:0.09375:ag", SGD, 0},
     {"qsgd:0.0625:ag", METHOD, 0},
     {"qsgd:0.0625:sra", METHOD, 0},

@@ -291,9 +291,9 @@ double weir_plan_shortened(const double *shortened, const weir_plan *plan) {
   const double bits = plan->cr * 32, stored = ceil(bits);
   const size_t arm = weir_arm_of(plan);
   if (plan->wire != WEIR_WIRE_HUFFMAN) return 1.0;
-  return arm < WEIR_ARMS && shortened[arm] > 0.0 ? shortened[arm]
-         : weir_codecs[plan->codec]->bits.halves ? usual * bits / stored
-                                                 : usual;
+  return arm < WEIR_ARMS && shortened[arm] > 0.0     ? shortened[arm]
+         : weir_codecs[plan->codec]->bits.halves > 0 ? usual * bits / stored
+                                                     : usual;
 }
 
 /* Seconds of the exchange by rows, and its terms. */

@@ -161,7 +161,7 @@ typedef struct weir_codec {
 
   struct {
     unsigned least, most;
-    bool halves;     /* and halves between them */
+    unsigned halves; /* and halves above this; 0: no halves */
   } bits;            /* an element that it can be asked for */
   unsigned scales;   /* floats before each bucket's codes, where it has buckets */
   bool short_scales; /* which are bfloat16s in floats' places: the lower half of their bits is 0 */

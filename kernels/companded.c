@@ -72,7 +72,7 @@ const weir_codec weir_codec_companded = {
     .description = "buckets on a grid of squares, rounding to the nearest value",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),
-    .bits = {WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST, .halves = true},
+    .bits = {WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST, .halves = WEIR_COMPANDED_LEAST},
     .wires = WEIR_WIRES_CODES,
     .scales = 1,
     .short_scales = true,

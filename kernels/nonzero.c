@@ -14,8 +14,8 @@
  *   list        per tensor: the number of its runs and, unless that is 0, log2 of a unit that
  *               divides all places, and the runs: gap * 8 + min(length - 1, 7), and length - 8
  *               where that is 7, in units, the gap from the end of the run before
- *   values      companded's units of 128 values, one after the other; of 2 bits, whose squares
- *               would be signs, qsgd's; or, of 16 bits, bfloat16
+ *   values      companded's units of 128 values, one after the other, of whole bits or of half
+ *               ones; of 2 bits, whose squares would be signs, qsgd's; or, of 16 bits, bfloat16
  *
  * Numbers of the list are in base 128, the lowest digits first, 128 added to all but the last.  A
  * tensor whose list would cost more than the zeros it saves is one run.
@@ -322,16 +322,23 @@ static void take_values(const weir_unit_format *format, const uint8_t *from, wal
 
 /* --- the row ---------------------------------------------------------------------------------- */
 
-static weir_unit_format format_of(unsigned bits) {
+/* Of half bits the code has as many as the next whole number, as companded's. */
+static weir_unit_format format_of(double bits) {
+  const unsigned whole = (unsigned)ceil(bits);
   weir_unit_format format =
-      bits < WEIR_COMPANDED_LEAST ? weir_qsgd_format(bits, UNIT) : weir_companded_format(bits);
+      whole < WEIR_COMPANDED_LEAST ? weir_qsgd_format(whole, UNIT) : weir_companded_format(whole);
   format.head.codec = WEIR_CODEC_NONZERO;
-  if (bits == HALF) format.scales = 0;
+  if (bits < whole) format.head.mode = 1;
+  if (whole == HALF) format.scales = 0;
   return format;
 }
 
+static double bits_of(const weir_encoded *head) { return head->bits - 0.5 * head->mode; }
+
 static bool good_bits(double bits) {
-  return (bits >= 2.0 && bits <= 8.0 && bits == (double)(unsigned)bits) || bits == HALF;
+  uint8_t half = 0;
+  return bits == HALF || bits == 2.0 ||
+         weir_code_bits_halved(bits / 32.0, WEIR_COMPANDED_LEAST, WEIR_COMPANDED_MOST, &half) > 0;
 }
 
 static size_t values_bytes(const weir_unit_format *format, size_t values) {
@@ -342,7 +349,7 @@ static size_t values_bytes(const weir_unit_format *format, size_t values) {
 
 /* Rounding down to a byte in values_cost, and up to a unit at the end. */
 static size_t bound(const weir_layout *layout, double cr) {
-  const weir_unit_format format = format_of((unsigned)(cr * 32.0));
+  const weir_unit_format format = format_of(cr * 32.0);
   return sizeof(weir_encoded) + sizeof(counts) + (TENSOR_MOST + 1) * layout->tensors +
          values_bytes(&format, layout->offset[layout->tensors]) + format.scales * sizeof(float) +
          format.head.bits;
@@ -350,10 +357,12 @@ static size_t bound(const weir_layout *layout, double cr) {
 
 static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
                           double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  const weir_unit_format format = format_of((unsigned)(cr * 32.0));
+  const weir_unit_format format = format_of(cr * 32.0);
   *bytes = 0;
   if (!good_bits(cr * 32.0))
-    return weir_fail(WEIR_E_INVALID, "nonzero takes 2 to 8 bits, or 16, not %g", cr * 32.0);
+    return weir_fail(WEIR_E_INVALID,
+                     "nonzero takes 2 to 8 bits, whole or, above 3, half, or 16, not %g",
+                     cr * 32.0);
   const weir_status status = weir_encoded_begin(&format.head, layout->offset[layout->tensors],
                                                 bound(layout, cr), out, capacity);
   if (status != WEIR_OK) return status;
@@ -413,12 +422,12 @@ static weir_status open_message(const void *message, size_t bytes, const weir_la
   const size_t n = layout->offset[layout->tensors];
   const weir_status status = weir_encoded_open(WEIR_CODEC_NONZERO, message, bytes, n, &head);
   if (status != WEIR_OK) return status;
-  if (!good_bits(head.bits) || head.unit != UNIT || head.mode != 0)
+  if (head.mode > 1 || !good_bits(bits_of(&head)) || head.unit != UNIT)
     return weir_encoded_malformed(WEIR_CODEC_NONZERO, "unknown bits, bucket or mode");
   if (bytes < sizeof head + sizeof *count)
     return weir_encoded_malformed(WEIR_CODEC_NONZERO, "shorter than its counts");
   memcpy(count, (const uint8_t *)message + sizeof head, sizeof *count);
-  *format = format_of(head.bits);
+  *format = format_of(bits_of(&head));
   const size_t left = bytes - sizeof head - sizeof *count;
   if (count->values > n || count->list > left ||
       left - count->list != values_bytes(format, count->values))
@@ -460,16 +469,17 @@ static bool buckets(const void *message, size_t bytes, size_t n, weir_message_bu
   if (bytes < sizeof head + sizeof count) return false;
   memcpy(&head, message, sizeof head);
   memcpy(&count, (const uint8_t *)message + sizeof head, sizeof count);
+  if (head.mode > 1) return false;
   *b = (weir_message_buckets){.at = sizeof head + sizeof count + count.list,
                               .elements = count.values,
-                              .scales = (unsigned)format_of(head.bits).scales,
+                              .scales = (unsigned)format_of(bits_of(&head)).scales,
                               .short_scales = head.bits >= WEIR_COMPANDED_LEAST};
   return count.values <= n && b->at <= bytes;
 }
 
 double weir_nonzero_share(double nonzero, double runs, double cr) {
   static const double run = 1.5; /* bytes */
-  const weir_unit_format format = format_of((unsigned)(cr * 32.0));
+  const weir_unit_format format = format_of(cr * 32.0);
   const double share = nonzero + runs * run * UNIT / (double)unit_bytes(&format, UNIT);
   return share < 1.0 ? share : 1.0;
 }
@@ -479,11 +489,12 @@ const weir_codec weir_codec_nonzero = {
     .name = "nonzero",
     .description = "companded (2 bits: qsgd) of what a gradient touches, as runs of such",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER),
-    .bits = {2, 8},
+    .bits = {2, 8, .halves = WEIR_COMPANDED_LEAST},
     .wires = WEIR_WIRES_CODES,
     .scales = 1,
     .short_scales = true,
     .buckets = buckets,
+    .damps = true,
     .by_tensor = true,
     .touched = true,
     .kept = weir_none_kept,

@@ -98,6 +98,12 @@ static bool whole(double x, unsigned least, unsigned most) {
   return x >= least && x <= most && x == (double)(unsigned)x;
 }
 
+/* Bits an element that the codec can be asked for? */
+static bool good_bits(const weir_codec *codec, double bits) {
+  return whole(bits, codec->bits.least, codec->bits.most) ||
+         (codec->bits.halves > 0 && whole(bits + 0.5, codec->bits.halves + 1, codec->bits.most));
+}
+
 static weir_status check_ratio(const weir_codec *codec, double cr) {
   const unsigned least = codec->bits.least, most = codec->bits.most;
   /* Where a plan has a rank, the ratio is nothing that its author has seen. */
@@ -109,14 +115,13 @@ static weir_status check_ratio(const weir_codec *codec, double cr) {
   if (codec->dense && cr != 1.0)
     return weir_fail(WEIR_E_INVALID, "codec %s keeps everything: its ratio is 1, not %g",
                      codec->name, cr);
-  const unsigned parts = codec->bits.halves ? 2 : 1;
   if (codec->encode != NULL && least == most && cr * 32 != least)
     return weir_fail(WEIR_E_INVALID, "codec %s takes %u bit%s an element: its ratio is %g, not %g",
                      codec->name, least, least > 1 ? "s" : "", least / 32.0, cr);
-  if (codec->encode != NULL && !whole(cr * 32 * parts, parts * least, parts * most))
+  if (codec->encode != NULL && !good_bits(codec, cr * 32))
     return weir_fail(WEIR_E_INVALID,
                      "codec %s takes %u to %u bits an element%s: its ratio is bits / 32, not %g",
-                     codec->name, least, most, parts > 1 ? ", whole or half" : "", cr);
+                     codec->name, least, most, codec->bits.halves > 0 ? ", whole or half" : "", cr);
   return WEIR_OK;
 }
 

@@ -181,8 +181,9 @@ static const char *const group_arms[] = {
     "minifloat:0.15625:sra", "minifloat:0.1875:hier-sra", "companded:0.125:ag",
     "companded:0.109375:sra", "companded:0.09375:sra", "companded:0.125:hier-sra",
     /* Their codes by how often they occur. */
-    "companded:0.15625:ag:huffman", "companded:0.09375:sra:huffman", "qsgd:0.0625:hier-sra:huffman",
-    "powersgd:2:dense-sra:huffman", "powersgd:3:dense-one-shot:huffman"};
+    "nonzero:0.109375:ag:huffman", "companded:0.15625:ag:huffman", "companded:0.09375:sra:huffman",
+    "qsgd:0.0625:hier-sra:huffman", "powersgd:2:dense-sra:huffman",
+    "powersgd:3:dense-one-shot:huffman"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {

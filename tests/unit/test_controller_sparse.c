@@ -25,12 +25,12 @@ static weir_decision decide_at(double nonzero, uint32_t risk, uint32_t settled) 
   return d;
 }
 
-static void expect_sparse(const weir_plan *plan, unsigned bits) {
+static void expect_sparse(const weir_plan *plan, double bits) {
   char text[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(plan, text);
   cr_assert(plan->codec == (bits == 16 ? WEIR_CODEC_NONZERO_BF16 : WEIR_CODEC_NONZERO) &&
                 plan->scheme == WEIR_SCHEME_GATHER && plan->cr == bits / 32.0,
-            "%s, expected nonzero of %u bits", text, bits);
+            "%s, expected nonzero of %g bits", text, bits);
 }
 
 /* Units of 128 values have a float and their codes; a run of 16 takes a byte or two.  Coded by how
@@ -39,14 +39,17 @@ Test(sparse, of_a_sparse_gradient_no_more_than_that_is_sent_without_evidence) {
   for (uint32_t risk = WEIR_RISK_MEASURED; risk <= WEIR_RISK_SAFE; risk++)
     for (uint32_t settled = WEIR_UNSETTLED; settled <= WEIR_SETTLED_SGD; settled++) {
       const weir_decision d = decide_at(0.03, risk, settled);
-      const double bits = 5 - settled, grid = 4.0 / 128, values = 30000;
-      const double least = 0.8 * (values * (bits / 8 + grid) + values / 16);
-      expect_sparse(&d.choice.plan, 5 - settled);
+      static const double bits[] = {5, 3.5, 3};
+      /* 3.5 bits take codes of 4, of which 0.7 are expected. */
+      const double stored = ceil(bits[settled]), coded = 0.8 * bits[settled] / stored;
+      const double grid = 4.0 / 128, values = 30000;
+      const double least = coded * (values * (stored / 8 + grid) + values / 16);
+      expect_sparse(&d.choice.plan, bits[settled]);
       cr_assert(d.switched && d.choice.plan.wire == WEIR_WIRE_HUFFMAN);
       cr_assert_eq(d.choice.gain, 1.0);
       /* The three messages of the others, straight from each. */
       cr_assert_geq(d.choice.comm_s, 1e-3 + 3 * least / 12.5e6);
-      cr_assert_leq(d.choice.comm_s, 1e-3 + 3 * (least + 0.8 * values / 16) / 12.5e6);
+      cr_assert_leq(d.choice.comm_s, 1e-3 + 3 * (least + coded * values / 16) / 12.5e6);
       cr_assert_float_eq(d.choice.progress_per_s,
                          1 / (0.02 + d.choice.compress_s + d.choice.comm_s), 1e-9);
     }
@@ -58,11 +61,10 @@ Test(sparse, its_arms_are_these) {
     const char *plan;
     bool safe;
     uint32_t settled;
-  } arms[] = {{"nonzero-bf16:0.5:ag", true, WEIR_UNSETTLED},
-              {"nonzero:0.15625:ag", true, WEIR_UNSETTLED},
-              {"nonzero:0.125:ag", true, WEIR_SETTLED},
-              {"nonzero:0.09375:ag", true, WEIR_SETTLED_SGD},
-              {"nonzero:0.0625:ag", false, WEIR_UNSETTLED}};
+  } arms[] = {
+      {"nonzero-bf16:0.5:ag", true, WEIR_UNSETTLED},  {"nonzero:0.15625:ag", true, WEIR_UNSETTLED},
+      {"nonzero:0.125:ag", true, WEIR_SETTLED},       {"nonzero:0.109375:ag", true, WEIR_SETTLED},
+      {"nonzero:0.09375:ag", true, WEIR_SETTLED_SGD}, {"nonzero:0.0625:ag", false, WEIR_UNSETTLED}};
   size_t found = 0;
   for (size_t a = 0; a < WEIR_ARMS; a++) found += weir_plan_sparse(&weir_arm_at(a)->plan);
   cr_assert_eq(found, sizeof arms / sizeof *arms);
@@ -202,7 +204,7 @@ Test(sparse, it_is_taken_at_the_first_decision_and_stays) {
       step(controller, &w);
     }
     cr_assert_eq(w.plan.id, id + 1, "the plan flaps");
-    expect_sparse(&w.plan, 4); /* once the training has settled */
+    expect_sparse(&w.plan, 3.5); /* once the training has settled */
     weir_controller_free(controller);
   }
 }

@@ -12,7 +12,7 @@ static const weir_codec *row(void) { return weir_codec_find(WEIR_CODEC_NONZERO);
 static const weir_codec *halves(void) { return weir_codec_find(WEIR_CODEC_NONZERO_BF16); }
 
 static size_t encode(weir_codec_context *context, const float *e, const weir_layout *layout,
-                     unsigned bits, uint8_t *out) {
+                     double bits, uint8_t *out) {
   const size_t bound = row()->bound(layout, bits / 32.0);
   size_t bytes = 0;
   cr_assert_eq(row()->encode(context, e, layout, bits / 32.0, 3, out, bound, &bytes), WEIR_OK, "%s",
@@ -96,7 +96,7 @@ Test(nonzero, values_are_compandeds) {
   weir_rng rng = weir_rng_of(6);
   for (size_t i = 0; i < VALUES; i++)
     e[i / 16 * 32 + i % 16] = dense[i] = (float)weir_rng_normal(&rng);
-  for (unsigned bits = 3; bits <= 8; bits++) {
+  for (double bits = 3; bits <= 8; bits += 0.5) {
     uint32_t count[2];
     size_t bytes = 0;
     const size_t whole = encode(NULL, e, &layout, bits, message);
@@ -105,8 +105,8 @@ Test(nonzero, values_are_compandeds) {
         WEIR_OK);
     memcpy(count, message + HEAD, sizeof count);
     cr_assert_eq(count[0], (uint32_t)VALUES);
-    cr_assert_eq(whole - count[1] - COUNTS, bytes, "%u bits", bits);
-    cr_assert_eq(memcmp(message + HEAD + COUNTS + count[1], other + HEAD, bytes - HEAD), 0, "%u",
+    cr_assert_eq(whole - count[1] - COUNTS, bytes, "%g bits", bits);
+    cr_assert_eq(memcmp(message + HEAD + COUNTS + count[1], other + HEAD, bytes - HEAD), 0, "%g",
                  bits);
   }
 }
@@ -255,7 +255,7 @@ Test(nonzero, what_is_malformed_is_refused_and_nothing_written) {
                 {13, 15, "unknown bits, bucket or mode"},
                 {13, 2, "wrong length"}, /* two scales and fewer codes */
                 {13, 7, "wrong length"},
-                {14, 1, "unknown bits, bucket or mode"},
+                {14, 2, "unknown bits, bucket or mode"},
                 {HEAD, 7, "wrong length"},
                 {HEAD, 65, "wrong length"},
                 {HEAD + 4, 7, "wrong length"},
@@ -276,6 +276,10 @@ Test(nonzero, what_is_malformed_is_refused_and_nothing_written) {
     if (spoilt[i].at == list + 9) bad[list + 8] = 0xff; /* which makes of 0xff NaN */
     refused(bad, bytes, &layout, spoilt[i].what);
   }
+  /* 4.5 bits there are, 2.5 there are not. */
+  const size_t fewer = encode(NULL, e, &layout, 3, bad);
+  bad[14] = 1;
+  refused(bad, fewer, &layout, "unknown bits, bucket or mode");
   for (size_t cut = 0; cut < bytes; cut++) refused(good, cut, &layout, "");
   memcpy(bad, good, bytes);
   bad[bytes] = 0;
