@@ -50,12 +50,13 @@ POLICIES = {
     "star.1": "star:0.1:art-halving:auto-bf16",
     "star.01": "star:0.01:art-halving:auto-bf16",
     "var.01": "var:0.01:art-halving:auto-bf16",
-    "nonzero4": "nonzero:0.125:ag",
-    "nonzero3": "nonzero:0.09375:ag",
-    "nonzero2": "nonzero:0.0625:ag",
+    "nonzero4": "nonzero:0.125:ag:huffman",
+    "nonzero3.5": "nonzero:0.109375:ag:huffman",
+    "nonzero3": "nonzero:0.09375:ag:huffman",
+    "nonzero2": "nonzero:0.0625:ag:huffman",
 }
 # Of a gradient without zeros these are companded's and qsgd's, gathered, which ALGORITHMS times.
-SPARSE_ONLY = {"nonzero4", "nonzero3", "nonzero2"}
+SPARSE_ONLY = {"nonzero4", "nonzero3.5", "nonzero3", "nonzero2"}
 
 # With 4 workers on links that are alike, nothing takes fewer bytes than halving and sra, and nothing takes fewer
 # latencies than what goes straight to everybody.
@@ -184,6 +185,8 @@ def plans_of(policy):
     codec, _, collective = trained.split(":")[:3]
     others = ALGORITHMS[collective] + (FACTORS if codec == "powersgd" else [])
     plain = trained.removesuffix(":huffman")
+    if collective == "ag" and plain != trained:
+        others = [f"{other}:huffman" for other in others]
     return [trained] + [plain.replace(f":{collective}", f":{other}") for other in others]
 
 
