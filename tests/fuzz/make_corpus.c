@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "kernels/encoder.h"
+#include "kernels/entropy.h"
 #include "kernels/huffman.h"
 
 enum { MOST = 200 };
@@ -82,12 +83,45 @@ static void write_huffman(const char *folder) {
     }
 }
 
+/* The head of fuzz_entropy.c, then a message of what is mostly small, so that it becomes
+ * shorter. */
+static void write_entropy(const char *folder) {
+  enum { HEAD = 3, N = 2000 };
+  static const uint32_t codecs[] = {WEIR_CODEC_COMPANDED, WEIR_CODEC_NONZERO, WEIR_CODEC_QSGD,
+                                    WEIR_CODEC_MINIFLOAT};
+  static float small[N];
+  static uint8_t room[1 << 20];
+  unsigned number = 0;
+  if (weir_entropy_room() > sizeof room) fail("entropy: no room");
+  for (size_t i = 0; i < N; i++) {
+    const float root = x[i % MOST] * x[i / 3 % MOST];
+    small[i] = root * root * root;
+  }
+  for (uint8_t c = 0; c < 4; c++)
+    for (unsigned bits = weir_codec_find(codecs[c])->bits.least; bits <= 8; bits++)
+      for (size_t n = 300; n <= N; n += 850) {
+        const weir_codec *const codec = weir_codec_find(codecs[c]);
+        const size_t offset[2] = {0, n};
+        const weir_layout layout = {1, offset};
+        size_t bytes = 0;
+        if (codec->encode(NULL, small, &layout, bits / 32.0, 1, message + HEAD,
+                          sizeof message - HEAD, &bytes) != WEIR_OK)
+          fail(weir_last_error());
+        bytes = weir_entropy_shorten(codec, message + HEAD, bytes, room);
+        message[0] = c;
+        message[1] = (uint8_t)n;
+        message[2] = (uint8_t)(n >> 8);
+        save(folder, "entropy", number++, HEAD + bytes);
+      }
+}
+
 int main(int argc, char **argv) {
   if (argc != 2) fail("usage: make_corpus FOLDER");
   weir_rng rng = weir_rng_of(1);
   for (size_t i = 0; i < MOST; i++) x[i] = (float)weir_rng_normal(&rng);
   write_wire(argv[1]);
   write_huffman(argv[1]);
+  write_entropy(argv[1]);
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
     unsigned number = 0;
     weir_plan plan = {.codec = id, .scheme = WEIR_SCHEME_GATHER};
