@@ -55,7 +55,7 @@ Test(overhead, codes_that_were_long_are_not_so_for_good) {
   for (int i = 0; i < 100; i++) weir_learn(&loop, &seen);
   cr_assert_gt(loop.learnt.shortened[arm], 0.93);
   for (int i = 0; i < 3000; i++) weir_learn(&loop, &seen);
-  cr_assert_float_eq(loop.learnt.shortened[arm], 0.8, 0.01, "%g", loop.learnt.shortened[arm]);
+  cr_assert_float_eq(loop.learnt.shortened[arm], 0.9, 0.01, "%g", loop.learnt.shortened[arm]);
   cr_assert_eq(loop.learnt.shortened[other], 0.6);
 }
 
