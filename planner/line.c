@@ -101,19 +101,43 @@ void weir_line_offer(weir_line *line, weir_solution *best, weir_solve_bucket *bu
   memcpy(best->bucket, bucket, count * sizeof *bucket);
 }
 
+uint64_t weir_line_affine(const weir_line *line) {
+  uint64_t rows = line->all;
+  for (size_t r = 0; r < line->count; r++)
+    if (line->rows[r].compress.count || line->rows[r].exchange.count) rows &= ~(UINT64_C(1) << r);
+  return rows;
+}
+
+uint32_t weir_line_begin(const weir_line *line, size_t row, size_t j, uint32_t after) {
+  if (!line->allowed) return 0;
+  if (after < j) return after;
+  uint32_t begin = (uint32_t)j;
+  while (begin && line->allowed[begin - 1] >> row & 1) begin--;
+  return begin;
+}
+
+static bool useless(const weir_line *line, const double *left_e, size_t i, size_t j) {
+  double least = INFINITY;
+  for (size_t r = 0; r < line->count; r++) {
+    double h, g;
+    if (!(line->all >> r & 1)) continue;
+    weir_line_cost(line, r, i, j, &h, &g);
+    least = fmin(least, h + g);
+  }
+  return line->ready[j] + least + left_e[j] >= line->most_s;
+}
+
+/* What is useless with i is so with all before it, as no cost falls with bytes. */
 void weir_line_narrow(weir_line *line, const double *left_e) {
   for (size_t j = 1; j <= line->n; j++) {
-    size_t i = line->low[j];
-    for (bool useless = true; useless && i + 1 < j; i += useless) {
-      double least = INFINITY;
-      for (size_t r = 0; r < line->count; r++) {
-        double h, g;
-        if (!(line->all >> r & 1)) continue;
-        weir_line_cost(line, r, i, j, &h, &g);
-        least = fmin(least, h + g);
-      }
-      useless = line->ready[j] + least + left_e[j] >= line->most_s;
+    size_t low = line->low[j], high = j - 1;
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      if (useless(line, left_e, middle, j))
+        low = middle + 1;
+      else
+        high = middle;
     }
-    line->low[j] = i;
+    line->low[j] = low;
   }
 }

@@ -1,7 +1,8 @@
 /* Internal to the planner: the search behind weir_solve and weir_fusion_labels (see solve.h for the
  * model and the symbols).
  *
- * Three parts: bounds (line_bound.c), labels (line_labels.c), what both need (line.c). */
+ * Three parts: bounds (line_bound.c, by line_relax.c and line_path.c), labels (line_labels.c), what
+ * both need (line.c). */
 #ifndef WEIR_PLANNER_LINE_H
 #define WEIR_PLANNER_LINE_H
 
@@ -57,6 +58,12 @@ static inline uint64_t weir_line_allowed(const weir_line *line, size_t tensor) {
   return line->allowed ? line->allowed[tensor] : UINT64_MAX;
 }
 
+/* Rows of `all` none of whose curves is measured. */
+uint64_t weir_line_affine(const weir_line *line);
+/* The first tensor from which on all before j allow the row (j: tensor j - 1 does not), given the
+ * answer for j + 1, or n for j = n. */
+uint32_t weir_line_begin(const weir_line *line, size_t row, size_t j, uint32_t after);
+
 /* Take a solution if it is below the best one known. */
 void weir_line_offer(weir_line *line, weir_solution *best, weir_solve_bucket *bucket, size_t count);
 /* Narrow low[] to what most_s leaves: a bucket ends the wire no earlier than when it is ready,
@@ -69,6 +76,22 @@ typedef struct weir_line_bounds {
   double *left_c, *left_e, *late, *rest; /* [n + 1] each */
   double least_s;                        /* of any solution */
 } weir_line_bounds;
+
+/* left_c and left_e, over all buckets. */
+weir_status weir_line_relax(weir_line *line, double *left_c, double *left_e);
+
+typedef struct weir_line_path {
+  weir_line *line;
+  double *late, *rest;          /* [n + 1] each */
+  uint32_t *next;               /* [n] where the path goes from tensor i */
+  uint8_t *row;                 /* [n] with which row */
+  struct weir_line_turn *turns; /* scratch */
+} weir_line_path;
+weir_status weir_line_path_create(weir_line_path *path, weir_line *line);
+void weir_line_path_free(weir_line_path *path);
+/* rest[], next[] and row[] for late[], which must not descend.  Buckets that low[] rules out may be
+ * among those considered, which leaves rest[] a bound. */
+void weir_line_shortest(weir_line_path *path);
 
 /* By relaxation: E_last is the most over buckets t of D_t plus all exchanges from t on, hence at
  * least any weighted mean of these, late[i] being the weight of t before tensor i.  For given
