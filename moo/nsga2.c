@@ -95,7 +95,7 @@ static void evaluate(state *s, size_t i) {
       p->evaluate(p->user, s->x + i * p->reals, s->category + i * p->categoricals, f);
   for (size_t o = 0; o < p->objectives; o++)
     if (!isfinite(f[o])) violation = INFINITY;
-  s->violation[i] = isnan(violation) ? INFINITY : violation;
+  s->violation[i] = isfinite(violation) ? violation : INFINITY;
 }
 
 static void first_generation(state *s) {
@@ -116,6 +116,14 @@ static int by_crowding(const void *pa, const void *pb) {
   return a[1] < b[1] ? -1 : a[1] > b[1];
 }
 
+/* Into distance[].  Objectives of an infinite violation may be no numbers, and say nothing: those
+ * that share it are equals. */
+static void crowd(state *s, size_t size) {
+  const size_t objectives = isfinite(s->violation[s->member[0]]) ? s->problem->objectives : 0;
+  weir_moo_crowding(&s->sorter, s->f, s->member, size, objectives, s->distance);
+  for (size_t i = 0; i < size; i++) s->crowding[s->member[i]] = s->distance[i];
+}
+
 /* Fill survivor[] from `count` individuals, whole fronts first, the last one by crowding. */
 static bool select_survivors(state *s, size_t count) {
   const size_t fronts =
@@ -125,8 +133,7 @@ static bool select_survivors(state *s, size_t count) {
     size_t size = 0;
     for (size_t i = 0; i < count; i++)
       if (s->rank[i] == front) s->member[size++] = i;
-    weir_moo_crowding(&s->sorter, s->f, s->member, size, s->problem->objectives, s->distance);
-    for (size_t i = 0; i < size; i++) s->crowding[s->member[i]] = s->distance[i];
+    crowd(s, size);
     if (taken + size <= s->n) {
       memcpy(s->survivor + taken, s->member, size * sizeof *s->member);
       taken += size;

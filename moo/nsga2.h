@@ -19,7 +19,10 @@ typedef struct weir_moo_problem {
   size_t objectives;
   void *user;
   /* Fills in f[0..objectives) and returns the constraint violation: 0 when feasible, otherwise a
-   * positive measure of how far off.  A non-finite objective counts as an infinite violation.
+   * positive measure of how far off.  NaN or an infinite value, of either sign, as an objective or
+   * as the violation, counts as an infinite violation.  By Deb's rules such an individual loses to
+   * all others, is the equal of all of its kind whatever its objectives, and stays in a population
+   * only while there is nothing better; it is never in the front that is returned.
    * Must be a pure function of its arguments. */
   double (*evaluate)(void *user, const double *x, const uint32_t *category, double *f);
 } weir_moo_problem;

@@ -109,11 +109,12 @@ void weir_moo_crowding(weir_moo_sorter *s, const double *f, const size_t *member
     for (size_t i = 0; i < n; i++)
       s->key[i] = (struct weir_moo_key){f[member[i] * objectives + o], NULL, 0, i};
     qsort(s->key, n, sizeof *s->key, compare_keys);
-    const double width = s->key[n - 1].value - s->key[0].value;
+    /* In halves: differences of large numbers of opposite sign would overflow. */
+    const double width = s->key[n - 1].value / 2.0 - s->key[0].value / 2.0;
     if (!(width > 0.0)) continue;
     distance[s->key[0].index] = INFINITY;
     distance[s->key[n - 1].index] = INFINITY;
     for (size_t i = 1; i + 1 < n; i++)
-      distance[s->key[i].index] += (s->key[i + 1].value - s->key[i - 1].value) / width;
+      distance[s->key[i].index] += (s->key[i + 1].value / 2.0 - s->key[i - 1].value / 2.0) / width;
   }
 }

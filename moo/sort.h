@@ -28,7 +28,8 @@ size_t weir_moo_sort(weir_moo_sorter *sorter, const double *f, const double *vio
                      size_t objectives, size_t *rank);
 
 /* Crowding distance of the points member[0..n) of one front: distance[i] belongs to member[i].
- * Infinite at the extremes of each objective; an objective on which all agree adds nothing. */
+ * Infinite at the extremes of each objective; an objective on which all agree adds nothing.  Values
+ * must be finite. */
 void weir_moo_crowding(weir_moo_sorter *sorter, const double *f, const size_t *member, size_t n,
                        size_t objectives, double *distance);
 

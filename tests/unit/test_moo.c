@@ -1,5 +1,6 @@
 /* NSGA-II: how near to known fronts it comes, its bits, and what it refuses. */
 #include <criterion/criterion.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -116,6 +117,41 @@ Test(moo_nsga2, nothing_feasible_and_bad_arguments) {
     cr_assert_eq(weir_moo_nsga2(&wrong[i], &options, &front), WEIR_MOO_INVALID);
 }
 
+/* Defined for x in (0.4, 0.6) only: f = (x, 1 - x).  Elsewhere something is no number, or not
+ * finite, in ways that depend on x; `user` asks for the violation that this is to count as, in so
+ * many words. */
+static double partly(void *user, const double *x, const uint32_t *category, double *f) {
+  (void)category;
+  const bool in_words = user != NULL;
+  static const double odd[][2] = {{NAN, 1}, {INFINITY, -1}, {-INFINITY, NAN}, {0, -INFINITY}};
+  f[0] = x[0];
+  f[1] = 1.0 - x[0];
+  if (x[0] > 0.4 && x[0] < 0.6) return 0.0;
+  f[0] = in_words ? 0.0 : odd[(size_t)(x[0] * 64.0) % 4][0];
+  f[1] = in_words ? 0.0 : odd[(size_t)(x[0] * 64.0) % 4][1];
+  return in_words ? INFINITY : 0.0;
+}
+
+Test(moo_nsga2, what_is_not_finite_counts_as_an_infinite_violation_and_no_more) {
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    weir_moo_problem problem = {1, low, high, 0, NULL, 2, NULL, partly};
+    weir_moo_options options;
+    weir_moo_options_init(&options);
+    options.population = 8;
+    options.generations = 6;
+    options.seed = seed;
+    weir_moo_front odd, plain;
+    cr_assert_eq(weir_moo_nsga2(&problem, &options, &odd), WEIR_MOO_OK);
+    problem.user = &problem;
+    cr_assert_eq(weir_moo_nsga2(&problem, &options, &plain), WEIR_MOO_OK);
+    for (size_t i = 0; i < odd.count; i++) cr_assert(odd.x[i] > 0.4 && odd.x[i] < 0.6);
+    cr_assert_eq(odd.count, plain.count, "seed %llu", (unsigned long long)seed);
+    cr_assert_arr_eq(odd.x, plain.x, odd.count * sizeof *odd.x);
+    weir_moo_front_free(&odd);
+    weir_moo_front_free(&plain);
+  }
+}
+
 /* Fronts, crowding, hypervolumes and knees, by hand and against their definitions. */
 
 /* The definition itself: front 0 is what nothing dominates; take it away, repeat. */
@@ -174,6 +210,19 @@ Test(moo_sort, crowding_by_hand) {
   cr_assert_float_eq(d[0], 1.25, 1e-12);
   cr_assert(isinf(d[1]) && isinf(d[2]));
   cr_assert_float_eq(d[3], 1.25, 1e-12);
+  weir_moo_sorter_free(&sorter);
+}
+
+/* The widths, twice the largest double, overflow; the distances are those of -1, 0 and 1. */
+Test(moo_sort, crowding_of_the_largest_doubles) {
+  const double f[] = {-DBL_MAX, DBL_MAX, 0, 0, DBL_MAX, -DBL_MAX};
+  const size_t member[] = {0, 1, 2};
+  double d[3];
+  weir_moo_sorter sorter;
+  cr_assert(weir_moo_sorter_create(&sorter, 3));
+  weir_moo_crowding(&sorter, f, member, 3, 2, d);
+  cr_assert(isinf(d[0]) && isinf(d[2]));
+  cr_assert_float_eq(d[1], 2.0, 1e-12);
   weir_moo_sorter_free(&sorter);
 }
 
