@@ -11,8 +11,7 @@ int weir_shared_root(const weir_bucket *bucket) {
   return (int)(bucket->engine->turn % (uint64_t)bucket->engine->size);
 }
 
-/* VAR's root: largest variance of the error-fed gradient, the lowest rank on ties.  A value that
- * is no number wins nowhere. */
+/* VAR's root: largest variance of the error-fed gradient. */
 static weir_status root_of_variance(weir_bucket *bucket, int *root) {
   weir_engine *engine = bucket->engine;
   const float mine = (float)weir_variance(&bucket->passage.moments, bucket->n);
@@ -24,15 +23,14 @@ static weir_status root_of_variance(weir_bucket *bucket, int *root) {
       engine->config.comm, variance, sizeof mine, bucket->block_bytes, NULL);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
-  *root = 0;
   for (int r = 0; r < engine->size; r++) {
     if (bucket->block_bytes[r] != sizeof mine) {
       status = weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu bytes where its variance takes %zu", r,
                          bucket->block_bytes[r], sizeof mine);
       return weir_engine_blame(engine, r, status);
     }
-    if (variance[r] > variance[*root]) *root = r;
   }
+  *root = weir_variance_root(variance, engine->size);
   if (weir_log_on(WEIR_LOG_TRACE)) weir_log(WEIR_LOG_TRACE, "rank %d selects for all", *root);
   return WEIR_OK;
 }

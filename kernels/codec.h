@@ -238,6 +238,9 @@ void weir_ahead_feed(weir_codec_context *context, size_t at, const float *g, con
 void weir_ahead_forget(weir_codec_context *context);
 /* Variance of a gradient of n elements from its moments; 0 for n = 0.  Never negative. */
 double weir_variance(const weir_moments *moments, size_t n);
+/* The rank of the largest of the variances [ranks], the lowest on ties.  One that is no number, as
+ * only a rank that is out of order sends, wins nowhere; rank 0 where none is a number. */
+int weir_variance_root(const float *variance, int ranks);
 
 void weir_gather(const float *e, const uint32_t *index, size_t k, float *value);
 void weir_scatter_zero(float *e, const uint32_t *index, size_t k);

@@ -1,6 +1,8 @@
 /* var: VAR-Topk, variance-based AR-Topk (flexible communication, section 3-B, algorithm 1
  * lines 10-13). The root is the rank whose error-fed gradient has the largest variance,
  * sum(e^2)/n - (sum(e)/n)^2; the indices are the exact top-k of the root's gradient. */
+#include <math.h>
+
 #include "kernels/internal.h"
 
 double weir_variance(const weir_moments *moments, size_t n) {
@@ -9,6 +11,13 @@ double weir_variance(const weir_moments *moments, size_t n) {
   double variance = moments->sum_square / (double)n - mean * mean;
   /* Rounding can push the variance of equal elements below zero. */
   return variance > 0.0 ? variance : 0.0;
+}
+
+int weir_variance_root(const float *variance, int ranks) {
+  int root = 0;
+  for (int r = 1; r < ranks; r++)
+    if (variance[r] > variance[root] || (isnan(variance[root]) && !isnan(variance[r]))) root = r;
+  return root;
 }
 
 const weir_codec weir_codec_var = {

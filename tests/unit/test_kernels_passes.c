@@ -55,6 +55,20 @@ Test(kernels_passes, variance) {
   cr_expect_lt(weir_variance(&equal, MOST), 1e-12);
 }
 
+Test(kernels_passes, root_has_the_largest_variance_that_is_a_number) {
+  const struct {
+    float variance[4];
+    int root;
+  } cases[] = {{{1.0f, 3.0f, 3.0f, 2.0f}, 1},
+               {{NAN, 0.0f, 2.0f, 1.0f}, 2},
+               {{NAN, NAN, 0.0f, NAN}, 2},
+               {{2.0f, NAN, 1.0f, 2.0f}, 0},
+               {{0.0f, 1.0f, INFINITY, INFINITY}, 2},
+               {{NAN, NAN, NAN, NAN}, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    cr_expect_eq(weir_variance_root(cases[i].variance, 4), cases[i].root, "case %zu", i);
+}
+
 Test(kernels_passes, gather_scatter_scale) {
   float x[6] = {1, 2, 3, 4, 5, 6};
   const uint32_t index[3] = {0, 2, 5};
