@@ -46,9 +46,9 @@ static void act(mpt *self, int from, const mpt_control *c) {
       p->waiting_on = is_rank(self, c->culprit) ? c->culprit : -1;
       break;
     case MPT_ABORT:
-      if (self->ended.reason == WEIR_OK && is_rank(self, c->culprit))
+      if (self->ended.reason == WEIR_OK) /* who names nobody is lost itself */
         self->ended = (weir_end){c->reason == WEIR_OK ? WEIR_E_PEER : (weir_status)c->reason,
-                                 c->culprit, from};
+                                 is_rank(self, c->culprit) ? c->culprit : from, from};
       break;
     case MPT_LEAVE: p->gone = true; break;
     default: break; /* not of this version: nothing to act on */

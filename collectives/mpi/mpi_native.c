@@ -26,7 +26,7 @@ static weir_status complete(native *n, double deadline_s) {
     if (code != MPI_SUCCESS) return mpt_blame(self, self->waiting_on, mpt_error(code, "to sum"));
     if (done) return WEIR_OK;
     const weir_status status = mpt_control_poll(self);
-    if (status != WEIR_OK) return status;
+    if (status != WEIR_OK) return mpt_blame(self, self->base.rank, status);
     if (self->ended.reason != WEIR_OK) return weir_end_fail(&self->ended, self->base.rank);
     if (weir_now_s() >= deadline_s) return mpt_blame_silence(self, self->waiting_on, n->tag->step);
     mpt_pause_turn(&pause);

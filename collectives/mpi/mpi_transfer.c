@@ -1,5 +1,6 @@
 /* Moving messages: all of MPI's requests of a call are tested together until none is left, and what
  * is in memory is moved in between. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,8 +63,14 @@ static size_t body_blocks(size_t length) {
 static size_t head_bytes(size_t length) { return length - body_blocks(length) * MPT_BLOCK; }
 
 static weir_status failed(transfer *x, int peer, int code, const char *doing) {
-  const weir_status status = mpt_error(code, doing);
-  return mpt_blame(x->self, peer, status);
+  char whose[64];
+  (void)snprintf(whose, sizeof whose, "%s (rank %d)", doing, peer);
+  return mpt_blame(x->self, peer, mpt_error(code, whose));
+}
+
+/* No other rank can be heard: it is this one that is lost. */
+static weir_status deaf(transfer *x, weir_status status) {
+  return mpt_blame(x->self, x->self->base.rank, status);
 }
 
 /* --- sending ---------------------------------------------------------------------------------- */
@@ -212,14 +219,14 @@ static weir_status poll(transfer *x, int requests, int *found) {
   for (int i = 0; i < *found && status == WEIR_OK; i++) {
     const int at = self->index[i];
     if (code == MPI_ERR_IN_STATUS && self->status[i].MPI_ERROR != MPI_SUCCESS)
-      return at == 0 ? mpt_error(self->status[i].MPI_ERROR, "to listen")
+      return at == 0 ? deaf(x, mpt_error(self->status[i].MPI_ERROR, "to listen"))
                      : failed(x, peer_of(x, (size_t)(at - 1) / MPT_PARTS),
                               self->status[i].MPI_ERROR, "to move messages");
     if (at == 0) {
       self->status[0] = self->status[i];
       status = mpt_control_take(self);
-      if (status == WEIR_OK && self->ended.reason != WEIR_OK)
-        return weir_end_fail(&self->ended, self->base.rank);
+      if (status != WEIR_OK) return deaf(x, status);
+      if (self->ended.reason != WEIR_OK) return weir_end_fail(&self->ended, self->base.rank);
     } else {
       status = take(x, at, &self->status[i]);
     }
@@ -242,6 +249,7 @@ static weir_status complete(transfer *x, double deadline_s) {
   mpt *self = x->self;
   const int requests = 1 + (int)((x->recvs + x->sends) * MPT_PARTS);
   mpt_pause pause = {0};
+  self->waiting_on = waiting_on(x); /* the first look may fail already */
   for (; x->open + x->inside.open > 0; x->polls++) {
     int found = 0;
     bool moved = false;

@@ -2,7 +2,9 @@
  * PER_MACHINE neighbouring ranks share memory, as if they were of one machine (transport shm+mpi),
  * or have NCCL between them (nccl+mpi).  Prints "rank R: ok", or what is wrong and exits with 1.
  * test_transport.sh and test_nccl.sh run the cases. */
+#include <dlfcn.h>
 #include <signal.h>
+#include <stdatomic.h>
 
 #include <sys/resource.h>
 
@@ -345,6 +347,36 @@ static void leaving(void) {
   t->ops->destroy(t);
 }
 
+static atomic_bool to_fail;
+
+/* In the place of MPI's, for the module, too: fails once with an error of no request's. */
+__attribute__((visibility("default"))) int MPI_Testsome(int count, void *requests, int *found,
+                                                        int *index, void *statuses);
+int MPI_Testsome(int count, void *requests, int *found, int *index, void *statuses) {
+  static int (*mpi)(int, void *, int *, int *, void *);
+  void *module = mpi ? NULL : dlopen("libweir_mpi.so.0", RTLD_NOW | RTLD_NOLOAD);
+  if (!mpi) *(void **)&mpi = dlsym(module, "PMPI_Testsome");
+  *found = 0;
+  return atomic_exchange(&to_fail, false) ? 16 : mpi(count, requests, found, index, statuses);
+}
+
+/* Rank 2's MPI fails when it first looks for what rank 1 sends: all say that it was waiting for
+ * rank 1, and none waits for the time that is given. */
+static void first_look(void) {
+  ends_badly = true;
+  weir_transport *t = open_transport(20);
+  weir_status status = meet(t);
+  atomic_store(&to_fail, t->rank == 2);
+  const double begin_s = weir_now_s();
+  if (status == WEIR_OK) status = ring_until_failure(t, 2, 10, 10, 20);
+  CHECK(status == WEIR_E_PEER, "status %d", (int)status);
+  CHECK(said(t->rank == 2 ? "(rank 1)" : "rank 1") && !said("rank -1"), "who?");
+  CHECK(weir_now_s() - begin_s < FOUND_S, "%g s", weir_now_s() - begin_s);
+  stays_ended(t, WEIR_E_PEER);
+  CHECK(said("rank 1") && !said("rank -1"), "who?");
+  t->ops->destroy(t);
+}
+
 /* --- joining --------------------------------------------------------------------------------- */
 
 static void other_job(void) {
@@ -437,7 +469,7 @@ int main(int argc, char **argv) {
                {"killed", killed},           {"killed_alone", killed_alone},
                {"unlaunched", unlaunched},   {"rows", rows},
                {"drawn_rows", drawn_rows},   {"apart", apart},
-               {"lacking", lacking}};
+               {"lacking", lacking},         {"first_look", first_look}};
   (void)alarm(400);
   CHECK(weir_launch_read(&launch) == WEIR_OK, "launch");
   if (argc > 2) per_machine = atoi(argv[2]);

@@ -23,7 +23,7 @@ for case in 2:1000 3:1000 2:30011; do well 4 "$case"; done
 unset other
 
 limit=$ending
-for case in leaving other_step too_long silent_rank frozen; do
+for case in leaving other_step too_long silent_rank frozen first_look; do
   for these in "${machines[@]}"; do ended 4 "$case$these"; done
 done
 for case in native_other_step silent_rank_native one_missing; do ended 4 "$case"; done
