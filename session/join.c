@@ -142,6 +142,11 @@ weir_status weir_addresses(const weir_session *session, char *text, size_t room)
     return weir_fail(WEIR_E_UNSUPPORTED, "nobody may join this group: max_ranks is 0");
   size_t at = 0;
   for (int r = 0; r < t->size; r++) {
+    if (strcmp(t->ops->address(t, r), "0.0.0.0") == 0)
+      return weir_fail(WEIR_E_UNSUPPORTED,
+                       "rank %d listens at all addresses of its machine (0.0.0.0), and nobody has "
+                       "come by one yet: name one that others reach in rendezvous or bind_address",
+                       r);
     const int bytes = snprintf(text + at, room - at, "%s%s:%d", r > 0 ? "," : "",
                                t->ops->address(t, r), t->ops->port(t, r));
     if (bytes < 0 || (size_t)bytes >= room - at)

@@ -188,6 +188,11 @@ void tcp_tell_users(int fd, char text[TCP_USERS_MAX]);
 
 /* This rank's own listener and UDP socket, on `address` and nothing else. */
 weir_status tcp_open_own(tcp *self, struct in_addr address, double deadline_s);
+/* What this rank says of where it is (its peer's `address`, and not where it binds), if it listens
+ * at all addresses of its machine: one by which another rank has come, else `named`.  One that is
+ * not the loopback's is preferred, as other machines may reach it.  Where neither is known it stays
+ * what was said before, or 0.0.0.0. */
+void tcp_find_own_address(tcp *self, struct in_addr named);
 /* Is it on the loopback, or does the job have a secret?  Else WEIR_E_INVALID. */
 weir_status tcp_check_place(const tcp *self, const struct sockaddr_in *at, const char *where);
 /* Fill in every peer's fd and addresses. */

@@ -18,6 +18,10 @@
 #define TURN_S 1.0  /* for one of several addresses to answer */
 #define SLICE_S 0.1 /* how soon a call that was cut off is made again */
 
+static bool is_anywhere(struct in_addr at) { return at.s_addr == htonl(INADDR_ANY); }
+
+static bool is_loopback(struct in_addr at) { return ntohl(at.s_addr) >> 24 == IN_LOOPBACKNET; }
+
 /* The lowest rank that has not come, from 1. */
 static int lowest_absent(const tcp_meeting *m) {
   int r = 1;
@@ -33,10 +37,10 @@ static weir_status absent(int rank, int from) {
 static weir_status absent_at(int rank, const struct sockaddr_in *at) {
   char text[INET_ADDRSTRLEN] = "?";
   (void)inet_ntop(AF_INET, &at->sin_addr, text, sizeof text);
-  const bool loopback = ntohl(at->sin_addr.s_addr) >> 24 == 127;
-  return weir_fail(
-      WEIR_E_TIMEOUT, "rank %d did not connect to rank 0 in time, which listens at %s:%u%s", rank,
-      text, ntohs(at->sin_port), loopback ? ", where its own machine alone reaches it" : "");
+  return weir_fail(WEIR_E_TIMEOUT,
+                   "rank %d did not connect to rank 0 in time, which listens at %s:%u%s", rank,
+                   text, ntohs(at->sin_port),
+                   is_loopback(at->sin_addr) ? ", where its own machine alone reaches it" : "");
 }
 
 weir_status tcp_open_own(tcp *self, struct in_addr address, double deadline_s) {
@@ -44,6 +48,26 @@ weir_status tcp_open_own(tcp *self, struct in_addr address, double deadline_s) {
   tcp_set_peer(own, address, 0, 0);
   const weir_status status = tcp_listen(&own->data, deadline_s, &self->listener);
   return status == WEIR_OK ? tcp_datagram_open(self, &own->echo) : status;
+}
+
+void tcp_find_own_address(tcp *self, struct in_addr named) {
+  tcp_peer *own = &self->peer[self->base.rank];
+  struct in_addr found;
+  if (inet_pton(AF_INET, own->address, &found) != 1) return;
+  if (!is_anywhere(own->data.sin_addr)) return;
+  for (int r = 0; r <= self->base.size; r++) {
+    struct sockaddr_in here = {.sin_addr = named};
+    socklen_t length = sizeof here;
+    if (r < self->base.size &&
+        (self->peer[r].fd < 0 ||
+         getsockname(self->peer[r].fd, (struct sockaddr *)&here, &length) != 0 ||
+         here.sin_family != AF_INET))
+      continue;
+    if (is_anywhere(found) || (is_loopback(found) && !is_anywhere(here.sin_addr)))
+      found = here.sin_addr;
+    if (!is_loopback(found) && !is_anywhere(found)) break;
+  }
+  if (!is_anywhere(found)) (void)inet_ntop(AF_INET, &found, own->address, sizeof own->address);
 }
 
 /* --- rank 0 --------------------------------------------------------------------------------- */
@@ -335,12 +359,8 @@ static weir_status join(tcp *self, const tcp_places *to, const struct sockaddr_i
   return status == WEIR_OK ? mesh(self, from, deadline_s) : status;
 }
 
-static bool on_loopback(const struct sockaddr_in *at) {
-  return ntohl(at->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-}
-
 weir_status tcp_check_place(const tcp *self, const struct sockaddr_in *at, const char *where) {
-  if (self->secret || on_loopback(at)) return WEIR_OK;
+  if (self->secret || is_loopback(at->sin_addr)) return WEIR_OK;
   return weir_fail(WEIR_E_INVALID,
                    "a group that meets at %s needs a secret: set WEIR_SECRET or WEIR_SECRET_FILE "
                    "on all ranks, "
@@ -369,6 +389,7 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
   if (status != WEIR_OK) return status;
   if (bind_address && inet_pton(AF_INET, bind_address, &own.sin_addr) != 1)
     return weir_fail(WEIR_E_INVALID, "local address \"%s\" is not an IPv4 address", bind_address);
+  const struct in_addr named = zero.at[0].sin_addr;
   if (self->base.rank == 0 && bind_address) {
     zero.at[0].sin_addr = own.sin_addr;
     zero.count = 1;
@@ -383,6 +404,7 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
   if (status != WEIR_OK) return status;
   status = self->base.rank == 0 ? host(self, own_place(&zero), deadline_s)
                                 : join(self, &zero, bind_address ? &own : NULL, deadline_s);
+  if (status == WEIR_OK) tcp_find_own_address(self, named);
   for (int r = 0; status == WEIR_OK && r < self->base.size; r++)
     if (self->peer[r].fd >= 0) tcp_settle(self, r);
   if (status == WEIR_OK) status = tcp_streams_open(self, bind_address ? &own : NULL, deadline_s);

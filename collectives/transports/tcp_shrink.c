@@ -313,6 +313,12 @@ static weir_status agree(reunion *u) {
   return status;
 }
 
+/* With what it says of where it is. */
+static void copy_own(tcp_peer *own, const tcp_peer *from, in_port_t echo) {
+  tcp_set_peer(own, from->data.sin_addr, from->data.sin_port, echo);
+  memcpy(own->address, from->address, sizeof own->address);
+}
+
 /* A connection to rank n of the new group, who was `old` in the old one. */
 static void take_survivor(reunion *u, tcp *self, int n, int old) {
   tcp_arrival *a = &u->meeting->arrival[old];
@@ -387,12 +393,13 @@ static weir_status assemble(reunion *u, const weir_ranks *members, uint64_t gene
   for (int n = 0; n < count; n++) {
     const tcp_peer *mine = &u->next->peer[rank];
     if (n == own)
-      tcp_set_peer(&self->peer[n], mine->data.sin_addr, mine->data.sin_port, mine->echo.sin_port);
+      copy_own(&self->peer[n], mine, mine->echo.sin_port);
     else if (old_rank[n] < u->old->base.size)
       take_survivor(u, self, n, old_rank[n]);
     else
       take_joiner(u, self, n);
   }
+  tcp_find_own_address(self, (struct in_addr){htonl(INADDR_ANY)});
   for (int n = 0; n < count; n++)
     if (self->peer[n].fd >= 0) tcp_settle(self, n);
   *out = self;
@@ -413,7 +420,7 @@ static weir_status keep_door(tcp *next, const tcp *old) {
   tcp_seal_by(next, old->sealed == TCP_PLAIN, old->credentials);
   next->key = old->key;
   for (int r = 0; r < old->base.size; r++) next->peer[r].data = old->peer[r].data;
-  tcp_set_peer(own, old->peer[rank].data.sin_addr, old->peer[rank].data.sin_port, 0);
+  copy_own(own, &old->peer[rank], 0);
   next->listener = fcntl(old->listener, F_DUPFD_CLOEXEC, 0);
   if (next->listener < 0)
     return weir_fail(WEIR_E_IO, "no descriptor to listen on: %s", strerror(errno));

@@ -447,8 +447,10 @@ weir_status weir_grow(weir_session *session, weir_survivors *now);
 weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now);
 
 /* Where the members can be found by those who join: "HOST:PORT" of every rank, with commas between
- * them, valid as long as these ranks live.  WEIR_E_CAPACITY: `room` bytes are too few.
- * WEIR_E_UNSUPPORTED: nobody may join. */
+ * them, valid as long as these ranks live.  Of a rank that listens at all addresses of its machine
+ * (bind_address "0.0.0.0") it is one by which another rank has come, or else the rendezvous's.
+ * WEIR_E_CAPACITY: `room` bytes are too few.  WEIR_E_UNSUPPORTED: nobody may join, or no address of
+ * such a rank is known. */
 weir_status weir_addresses(const weir_session *session, char *text, size_t room);
 
 /* What carries the messages: "tcp", "mixed", "shm", "mpi", "shm+mpi", "nccl", "nccl+tcp",

@@ -1,5 +1,6 @@
 /* Ranks join a group that trains: what they get, what nobody loses, and who is refused. */
 #include "join_course.h"
+#include "session_ranks.h"
 #include "wire_bytes.h"
 
 #define STEPS 450 /* after which what is left of the loss is noise */
@@ -372,6 +373,63 @@ Test(join, finds_nobody) {
   cr_expect_eq(weir_join(session, 0.3, NULL), WEIR_E_INVALID);
   cr_expect(strstr(weir_last_error(), "needs a secret"), "%s", weir_last_error());
   weir_session_free(session);
+}
+
+typedef struct everywhere {
+  weir_options options;
+  char text[64];
+  weir_status status;
+} everywhere;
+
+static void *listen_everywhere(void *argument) {
+  everywhere *e = argument;
+  weir_session *session = NULL;
+  e->status = weir_session_create(&session, &e->options);
+  if (e->status == WEIR_OK) e->status = weir_session_start(session);
+  if (e->status == WEIR_OK) e->status = weir_addresses(session, e->text, sizeof e->text);
+  if (e->status != WEIR_OK) (void)strncpy(e->text, weir_last_error(), sizeof e->text - 1);
+  weir_session_free(session);
+  return NULL;
+}
+
+/* `ranks` of a group whose rank 0 listens at all addresses of its machine. */
+static void open_everywhere(everywhere *e, int ranks, const char *rendezvous) {
+  for (int r = 0; r < ranks; r++) {
+    e[r] = (everywhere){0};
+    weir_options_init(&e[r].options);
+    e[r].options.rank = r;
+    e[r].options.world_size = ranks;
+    e[r].options.transport = "tcp";
+    e[r].options.rendezvous = rendezvous;
+    e[r].options.bind_address = "0.0.0.0";
+    e[r].options.secret = COURSE_SECRET;
+    e[r].options.max_ranks = 4;
+    e[r].options.timeout_s = 20;
+  }
+  session_threads(e, sizeof *e, ranks, listen_everywhere);
+}
+
+/* What others are told is where they reach it: the address by which those that have come did, else
+ * the rendezvous's; and nothing where neither is known. */
+Test(join, tells_no_address_that_leads_nowhere) {
+  everywhere e[2];
+  char where[64];
+  const int port = free_port();
+  (void)snprintf(where, sizeof where, "127.0.0.1:%d", port);
+  open_everywhere(e, 1, where);
+  cr_expect_eq(e[0].status, WEIR_OK);
+  cr_expect_str_eq(e[0].text, where);
+  (void)snprintf(where, sizeof where, "0.0.0.0:%d", free_port());
+  open_everywhere(e, 1, where);
+  cr_expect_eq(e[0].status, WEIR_E_UNSUPPORTED);
+  cr_expect(strstr(e[0].text, "rank 0 listens at all"), "%s", e[0].text);
+  (void)snprintf(where, sizeof where, "0.0.0.0:%d", free_port());
+  open_everywhere(e, 2, where);
+  for (int r = 0; r < 2; r++) {
+    cr_expect_eq(e[r].status, WEIR_OK, "%s", e[r].text);
+    cr_expect(strstr(e[r].text, "127.0.0.1:") == e[r].text, "%s", e[r].text);
+    cr_expect(strstr(e[r].text, ",127.0.0.1:"), "%s", e[r].text);
+  }
 }
 
 Test(join, tells_where_the_members_are) {
