@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -112,18 +113,18 @@ static weir_status allocate(weir_cache *c) {
 
 /* --- addresses ------------------------------------------------------------------------------ */
 
-/* The local address from which rank 0 is reached; the loopback where ranks meet by a name. */
-static weir_status route(const char *where, struct sockaddr_in *own) {
-  tcp_places to;
-  own->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (where == NULL || strchr(where, ':') == NULL || tcp_resolve(where, 0, &to) != WEIR_OK)
-    return WEIR_OK;
+static bool is_loopback(const struct sockaddr_in *at) {
+  return ntohl(at->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+/* The local address from which rank 0 is reached. */
+static weir_status route(const tcp_places *to, const char *where, struct sockaddr_in *own) {
   bool found = false;
   int error = 0;
-  for (size_t i = 0; i < to.count && !found; i++) {
+  for (size_t i = 0; i < to->count && !found; i++) {
     const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     socklen_t length = sizeof *own;
-    found = fd >= 0 && connect(fd, (const struct sockaddr *)&to.at[i], sizeof to.at[i]) == 0 &&
+    found = fd >= 0 && connect(fd, (const struct sockaddr *)&to->at[i], sizeof to->at[i]) == 0 &&
             getsockname(fd, (struct sockaddr *)own, &length) == 0;
     error = errno;
     if (fd >= 0) (void)close(fd);
@@ -132,25 +133,59 @@ static weir_status route(const char *where, struct sockaddr_in *own) {
   return found ? WEIR_OK : weir_fail(WEIR_E_IO, "no way to %s: %s", where, strerror(error));
 }
 
+static bool is_own(const struct sockaddr_in *at) {
+  const struct sockaddr_in any_port = {.sin_family = AF_INET, .sin_addr = at->sin_addr};
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool own = fd >= 0 && bind(fd, (const struct sockaddr *)&any_port, sizeof any_port) == 0;
+  if (fd >= 0) (void)close(fd);
+  return own;
+}
+
+/* Of several machines, whose ranks have not met at an address, as over MPI: the one that this
+ * machine's name leads to, if others reach it there. */
+static weir_status find_by_name(int machines, struct sockaddr_in *own) {
+  char where[HOST_NAME_MAX + 4] = "";
+  tcp_places to = {.count = 0};
+  const bool named = gethostname(where, HOST_NAME_MAX) == 0;
+  (void)strcat(where, ":1");
+  if (!named || tcp_resolve(where, weir_now_s(), &to) != WEIR_OK) to.count = 0;
+  for (size_t i = 0; i < to.count; i++) {
+    if (is_loopback(&to.at[i]) || !is_own(&to.at[i])) continue;
+    own->sin_addr = to.at[i].sin_addr;
+    return WEIR_OK;
+  }
+  return weir_fail(WEIR_E_UNSUPPORTED,
+                   "the cache's ranks are on %d machines, and this one's name leads to no address "
+                   "at which others reach it: set the cache's bind_address on each",
+                   machines);
+}
+
 /* Where the others reach this rank already, if nothing else is asked for; an address of all
  * interfaces says nothing of that. */
 static weir_status find_address(const weir_cache *c, const weir_session *session,
                                 struct sockaddr_in *own) {
   weir_transport *t = session->transport;
-  const char *text = c->options.bind_address;
+  const char *text = c->options.bind_address, *where = session->options.rendezvous;
+  const int machines = weir_comm_hosts(session->comm);
+  weir_status status = WEIR_OK;
+  tcp_places to;
   if (text == NULL && t->ops->address != NULL) text = t->ops->address(t, t->rank);
   if (text == NULL) text = session->options.bind_address;
   *own = (struct sockaddr_in){.sin_family = AF_INET};
   if (text != NULL && inet_pton(AF_INET, text, &own->sin_addr) != 1)
     return weir_fail(WEIR_E_INVALID, "bind_address \"%s\" is not an IPv4 address", text);
   if (own->sin_addr.s_addr != htonl(INADDR_ANY)) return WEIR_OK;
-  return route(session->options.rendezvous, own);
+  own->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (where != NULL && strchr(where, ':') != NULL && tcp_resolve(where, 0, &to) == WEIR_OK)
+    status = route(&to, where, own);
+  if (status != WEIR_OK || machines < 2 || !is_loopback(own)) return status;
+  return find_by_name(machines, own);
 }
 
 static weir_status open_door(weir_cache *c, const weir_session *session, struct sockaddr_in *own) {
   weir_status status = find_address(c, session, own);
   if (status != WEIR_OK) return status;
-  if (!session->has_secret && ntohl(own->sin_addr.s_addr) >> 24 != 127)
+  if (!session->has_secret && !is_loopback(own))
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "a job without a secret can have a cache on the loopback only");
   return tcp_listen(own, weir_now_s() + c->options.timeout_s, &c->service.listener);

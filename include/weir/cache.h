@@ -51,11 +51,14 @@ typedef struct weir_cache_options {
   bool keep_disk;
   uint64_t dataset; /* the data set's name or version as a number, checked with keep_disk */
 
-  uint64_t seed;            /* of the shuffle; the same on all ranks, default 1 */
-  uint32_t readers;         /* threads that read ahead, 1 to 64, default 4 */
-  uint32_t ahead;           /* samples that they read ahead, 1 to 65536, default 64 */
-  double timeout_s;         /* longest wait for another rank, default 5 */
-  const char *bind_address; /* local IPv4 address to serve on; NULL (default): the session's */
+  uint64_t seed;    /* of the shuffle; the same on all ranks, default 1 */
+  uint32_t readers; /* threads that read ahead, 1 to 64, default 4 */
+  uint32_t ahead;   /* samples that they read ahead, 1 to 65536, default 64 */
+  double timeout_s; /* longest wait for another rank, default 5 */
+  /* Local IPv4 address to serve on.  NULL (default): where the session's messages reach this rank;
+   * where these have no addresses, as over MPI, the loopback of one machine, or else what leads to
+   * the session's rendezvous or is the machine's name. */
+  const char *bind_address;
 } weir_cache_options;
 
 /* Fill in the defaults of a struct of that size. */
@@ -68,8 +71,9 @@ static inline void weir_cache_options_init(weir_cache_options *options) {
  * Afterwards the session is not used any more, and may be freed.  session NULL: a group of one.
  * WEIR_E_INVALID: an option is out of its range, or memory_limit is below what reading takes at
  * least; the message has the figures.  WEIR_E_MISMATCH: ranks have other samples or another seed.
- * WEIR_E_UNSUPPORTED: the job has no secret and its ranks are not on the loopback.  WEIR_E_IO: the
- * folder cannot be used.  WEIR_E_STATE: another rank could not open its part. */
+ * WEIR_E_UNSUPPORTED: the job has no secret and its ranks are not on the loopback, or they are on
+ * several machines and no address is known at which others reach this one (set bind_address).
+ * WEIR_E_IO: the folder cannot be used.  WEIR_E_STATE: another rank could not open its part. */
 weir_status weir_cache_open(weir_cache **out, weir_session *session,
                             const weir_cache_options *options);
 

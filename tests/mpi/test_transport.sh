@@ -20,6 +20,8 @@ for case in rows:2 rows:3 drawn_rows:2 drawn_rows:3; do well 4 "$case"; done
 other=${program%ranks}plans
 for case in 2:1000 3:1000 2:30011; do well 4 "$case"; done
 [[ $slow ]] || well 8 4:1000
+other=${program%ranks}cache
+well 2 addresses
 unset other
 
 limit=$ending
