@@ -1,38 +1,28 @@
 /* What a session's steps need of a CUDA device is loaded, not linked. */
 #include <dlfcn.h>
 #include <stdint.h>
-#include <stdlib.h>
 
+#include "base/module.h"
 #include "kernels/device.h"
 #include "session/state.h"
 
 /* --- the library ------------------------------------------------------------------------------ */
 
-/* The name it is installed under; the environment's WEIR_CUDA_LIBRARY says another. */
-#define LIBRARY "libweir_cuda.so.0"
-
-static weir_status load(const char *file, const weir_device_ops **out) {
-  /* Never closed: it holds the runtime of a device, which does not come back. */
-  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) {
-    const char *why = dlerror();
-    return weir_fail(WEIR_E_UNSUPPORTED, "steps on a device need %s, which cannot be loaded: %s",
-                     file, why != NULL ? why : "unknown error");
-  }
+weir_status weir_session_load_device(weir_session *session) {
+  static const weir_module cuda = {.needed = "steps on a device need",
+                                   .file = "libweir_cuda.so.0",
+                                   .variable = "WEIR_CUDA_LIBRARY",
+                                   .symbol = WEIR_DEVICE_SYMBOL};
+  char path[PATH_MAX];
   weir_device_library_fn *get = NULL;
-  *(void **)&get = dlsym(library, WEIR_DEVICE_SYMBOL);
-  if (get == NULL) return weir_fail(WEIR_E_UNSUPPORTED, "%s has no %s", file, WEIR_DEVICE_SYMBOL);
+  if (session->options.device < 0) return WEIR_OK;
+  const weir_status status = weir_module_load(&cuda, (void **)&get, path);
+  if (status != WEIR_OK) return status;
   const weir_device_ops *ops = get();
   if (ops == NULL || ops->version != WEIR_DEVICE_VERSION || ops->bytes != sizeof *ops)
-    return weir_fail(WEIR_E_UNSUPPORTED, "%s is of another version of Weir than libweir", file);
-  *out = ops;
+    return weir_fail(WEIR_E_UNSUPPORTED, "%s is of another version of Weir than libweir", path);
+  session->device_ops = ops;
   return WEIR_OK;
-}
-
-weir_status weir_session_load_device(weir_session *session) {
-  if (session->options.device < 0) return WEIR_OK;
-  const char *file = getenv("WEIR_CUDA_LIBRARY");
-  return load(file != NULL && file[0] != 0 ? file : LIBRARY, &session->device_ops);
 }
 
 /* --- gradients that are on a device where the session is not ---------------------------------- */

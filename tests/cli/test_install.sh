@@ -167,4 +167,37 @@ for trainer in trainer-counted trainer trainer-static trainer-cmake; do
   awk '{ for (i = 1; i <= NF; i++) if ((i % 2 == 1) != ($i !~ /^-/)) exit 1 }' \
     "$folder/weights.0" || fail "$trainer has not learnt the rule: $(cat "$folder/weights.0")"
 done
+
+# What steps on a device need is looked for beside libweir, or beside the programs that hold it, and only then where the
+# system is told to look.
+cat >"$folder/device.c" <<'END'
+#include <stdio.h>
+#include <weir/weir.h>
+int main(void) {
+  weir_session *session = NULL;
+  weir_options options;
+  weir_options_init(&options);
+  options.device = 0;
+  weir_status status = weir_session_create(&session, &options);
+  if (status == WEIR_OK) status = weir_register_tensor(session, "w", 10, NULL);
+  if (status == WEIR_OK) status = weir_session_start(session);
+  printf("%s: %s\n", weir_status_name(status), weir_last_error());
+  return 0;
+}
+END
+# shellcheck disable=SC2046,SC2086
+{
+  cc -std=c11 $flags "$folder/device.c" -o "$folder/device-shared" $(pkg-config --cflags --libs weir) -lm
+  cc -std=c11 $flags "$folder/device.c" -o "$folder/prefix/bin/device-static" \
+    $(pkg-config --static --cflags --libs weir | sed "s|-lweir|$library/libweir.a|")
+}
+mkdir "$folder/another"
+ln -s "$library"/libweir.so* "$folder/another"
+rm -f "$library"/libweir_cuda.so*
+for place in "$library" "$folder/another"; do echo "no library" >"$place/libweir_cuda.so.0"; done
+for program in "$folder/device-shared" "$folder/prefix/bin/device-static"; do
+  LD_LIBRARY_PATH=$folder/another "$program" >"$folder/told"
+  grep -q "steps on a device need $folder/prefix/.*/libweir_cuda.so.0, which cannot be loaded" "$folder/told" ||
+    fail "$program: $(cat "$folder/told")"
+done
 echo "installed, built three ways, and trained"
