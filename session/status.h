@@ -111,7 +111,8 @@ typedef struct weir_status_file {
 enum { WEIR_STATUS_FOLDERS = 3 };
 weir_status weir_status_folder(int which, char *path, size_t room, bool make);
 /* A block for a rank: in a file that is locked as long as this process lives, or, with
- * WEIR_STATUS=off and where no file can be had, in memory.  WEIR_E_NOMEM; WEIR_E_INVALID for a
+ * WEIR_STATUS=off and where no file can be had, in memory.  The file is in folder 0, or else, which
+ * is warned of, in the last one.  WEIR_E_NOMEM; WEIR_E_INVALID for a
  * WEIR_STATUS that is neither on nor off. */
 weir_status weir_status_open(weir_status_file *out, uint64_t job_id, int rank, int ranks);
 void weir_status_close(weir_status_file *file); /* removes it; fine when it never opened */

@@ -55,10 +55,10 @@ static bool wanted(weir_status *status) {
 
 static const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
-static weir_status make_file(weir_status_file *out, uint64_t job_id, int rank) {
+static weir_status make_file(weir_status_file *out, int which, uint64_t job_id, int rank) {
   static _Atomic unsigned serial;
   char folder[400], temporary[sizeof out->path];
-  weir_status status = weir_status_folder(0, folder, sizeof folder, true);
+  weir_status status = weir_status_folder(which, folder, sizeof folder, true);
   if (status != WEIR_OK) return status;
   (void)snprintf(out->path, sizeof out->path, "%s/%016llx-%d-%d-%u", folder,
                  (unsigned long long)job_id, rank, (int)getpid(), atomic_fetch_add(&serial, 1));
@@ -81,13 +81,32 @@ static weir_status make_file(weir_status_file *out, uint64_t job_id, int rank) {
   return status;
 }
 
+/* Once in a process, however many sessions it has. */
+static void warn(const char *what, const char *why) {
+  static atomic_flag warned = ATOMIC_FLAG_INIT;
+  if (!atomic_flag_test_and_set(&warned)) weir_log(WEIR_LOG_WARN, "%s: %s", what, why);
+}
+
+/* Where $XDG_RUNTIME_DIR is of no use, the last folder that weir top looks into takes its place.
+ * The one that WEIR_STATUS_DIR names is the only one. */
+static void find_file(weir_status_file *out, uint64_t job_id, int rank) {
+  char why[400], what[sizeof out->path + 64];
+  if (make_file(out, 0, job_id, rank) == WEIR_OK) return;
+  (void)snprintf(why, sizeof why, "%s", weir_last_error());
+  if (make_file(out, WEIR_STATUS_FOLDERS - 1, job_id, rank) != WEIR_OK) {
+    warn("weir top will not see this rank", why);
+    return;
+  }
+  (void)snprintf(what, sizeof what, "the state of this rank is kept in %s", out->path);
+  warn(what, why);
+}
+
 weir_status weir_status_open(weir_status_file *out, uint64_t job_id, int rank, int ranks) {
   const uint32_t capacity = ranks < WEIR_STATUS_RANKS ? (uint32_t)ranks : WEIR_STATUS_RANKS;
   weir_status status = WEIR_OK;
   *out = (weir_status_file){.file = -1, .bytes = weir_status_bytes(capacity)};
   if (wanted(&status)) {
-    if (make_file(out, job_id, rank) != WEIR_OK)
-      weir_log(WEIR_LOG_INFO, "weir top will not see this rank: %s", weir_last_error());
+    find_file(out, job_id, rank);
   } else if (status != WEIR_OK) {
     return status;
   }

@@ -222,6 +222,46 @@ Test(inside, wrong_blocks) {
   cr_assert_eq(rmdir(folder), 0);
 }
 
+/* Of $XDG_RUNTIME_DIR that is not there, or not to be written to, a rank warns once, and keeps its
+ * state where weir top looks as well. */
+static void without_runtime_folder(const char *runtime) {
+  char temporary[80], log[64] = "/tmp/weir-inside-log-XXXXXX", text[1024] = "";
+  weir_status_file file[2];
+  const int out = mkstemp(log), kept = dup(STDERR_FILENO);
+  cr_assert_eq(unsetenv("WEIR_STATUS_DIR") | setenv("XDG_RUNTIME_DIR", runtime, 1), 0);
+  (void)snprintf(temporary, sizeof temporary, "/tmp/weir-%u/", (unsigned)geteuid());
+  (void)dup2(out, STDERR_FILENO);
+  for (int i = 0; i < 2; i++)
+    cr_assert_eq(weir_status_open(&file[i], 9, 0, RANKS), WEIR_OK, "%s", weir_last_error());
+  (void)dup2(kept, STDERR_FILENO);
+  cr_assert_gt(pread(out, text, sizeof text - 1, 0), 0, "nothing is warned of");
+  for (int i = 0; i < 2; i++) {
+    cr_assert_geq(file[i].file, 0, "no file");
+    cr_assert(strncmp(file[i].path, temporary, strlen(temporary)) == 0, "%s", file[i].path);
+    cr_assert_eq(access(file[i].path, F_OK), 0);
+    weir_status_close(&file[i]);
+  }
+  cr_assert(strstr(text, "warn") && strstr(text, runtime) && strstr(text, temporary), "%s", text);
+  cr_assert(strchr(text, '\n') == strrchr(text, '\n'), "once: %s", text);
+  (void)close(out);
+  (void)close(kept);
+  (void)unlink(log);
+}
+
+Test(inside, a_runtime_folder_that_is_not_there) { without_runtime_folder("/nowhere/run"); }
+
+/* As of another session: something of that name, but no folder of ours. */
+Test(inside, a_runtime_folder_that_is_of_no_use) {
+  char folder[64], weir[80];
+  use_folder(folder);
+  (void)snprintf(weir, sizeof weir, "%s/weir", folder);
+  const int file = creat(weir, 0600);
+  cr_assert_geq(file, 0);
+  (void)close(file);
+  without_runtime_folder(folder);
+  cr_assert_eq(unlink(weir) | rmdir(folder), 0);
+}
+
 Test(inside, folders) {
   char folder[64], path[400];
   use_folder(folder);
