@@ -8,7 +8,8 @@
 double weir_pace_clock(bool virtual_time);
 /* Let what began at begin_s take so many seconds at least: what this processor is faster by is
  * waited for (it is free meanwhile), or in virtual time passed at once.  Returns by how much it is
- * over later than that: because the thread woke up late, or its processor was busy with others. */
+ * over later than that: because the thread woke up late, its processor is slower or was busy with
+ * others, or no time was asked for. */
 double weir_pace(bool virtual_time, double begin_s, double seconds);
 
 #endif

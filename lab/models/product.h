@@ -12,7 +12,8 @@
 typedef struct weir_pace_of {
   double layer_s; /* and a layer's products so long forward, twice that backward; see mlp.h */
   double flop_s;
-  double late_s;     /* behind the other processor, which has gone on; of one pass */
+  double late_s;     /* behind the other processor, which has gone on; of one pass.  A product that
+                      * has no time of its own adds what it takes to it. */
   bool virtual_time; /* the thread's processor time: nothing is waited for, it passes at once */
 } weir_pace_of;
 

@@ -150,3 +150,30 @@ Test(mlp, bad_sizes) {
   cr_assert_eq(weir_mlp_forward(&mlp, 0), WEIR_E_INVALID);
   weir_mlp_free(&mlp);
 }
+
+static void product_of(weir_pace_of *pace, double least_s) {
+  const float a[4] = {1, 2, 3, 4}, b[4] = {1, 0, 0, 1};
+  float c[4];
+  const weir_product product = {
+      .m = 2, .n = 2, .k = 2, .a = {a, 2, false}, .b = {b, 2, false}, .c = c, .least_s = least_s};
+  cr_assert_eq(weir_product_run(pace, &product), WEIR_OK);
+  cr_assert_arr_eq(c, a, sizeof a);
+}
+
+/* Half a second behind a schedule of 0, 0.2 and 0.4 s: it is kept, and ends 0.1 s from now. */
+Test(mlp, what_one_product_is_late_the_next_make_up) {
+  weir_pace_of pace = {.late_s = 0.5, .virtual_time = true};
+  const double begin = weir_thread_cpu_s();
+  product_of(&pace, 0);
+  cr_assert_geq(pace.late_s, 0.5);
+  product_of(&pace, 0.2);
+  cr_assert_geq(pace.late_s, 0.3);
+  product_of(&pace, 0.4);
+  const double took = weir_thread_cpu_s() - begin;
+  cr_assert(took >= 0.0999 && took < 0.3, "%g s", took); /* and what a processor computes */
+  /* On the clock as well; nothing is waited for, however busy the machine is. */
+  pace = (weir_pace_of){.late_s = 5};
+  product_of(&pace, 0);
+  product_of(&pace, 2);
+  cr_assert_geq(pace.late_s, 3);
+}
