@@ -44,14 +44,27 @@ weir_status weir_filter_check(const char *filter) {
   return WEIR_OK;
 }
 
+static bool matches(const char *pattern, const char *name) {
+  return name != NULL && fnmatch(pattern, name, FNM_CASEFOLD) == 0;
+}
+
 bool weir_filter_takes(const char *filter, const char *name, size_t numel) {
   char item[WEIR_FILTER_MAX];
   if (filter == NULL || *filter == '\0') return false;
   while (next_item(&filter, item)) {
     uint64_t size = 0;
-    if (*item == '<' ? parse_size(item, &size) && numel < size
-                     : name != NULL && fnmatch(item, name, FNM_CASEFOLD) == 0)
-      return true;
+    if (*item == '<' ? parse_size(item, &size) && numel < size : matches(item, name)) return true;
+  }
+  return false;
+}
+
+bool weir_filter_next_idle(const char **rest, const char *const *names, size_t count,
+                           char pattern[WEIR_FILTER_MAX]) {
+  if (*rest != NULL && **rest == '\0') *rest = NULL;
+  while (next_item(rest, pattern)) {
+    bool idle = *pattern != '<';
+    for (size_t t = 0; t < count && idle; t++) idle = !matches(pattern, names[t]);
+    if (idle) return true;
   }
   return false;
 }

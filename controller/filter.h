@@ -18,5 +18,10 @@ enum { WEIR_FILTER_MAX = 4096 }; /* letters, with the terminating zero */
 weir_status weir_filter_check(const char *filter);
 /* Of a filter that has been checked; name may be NULL. */
 bool weir_filter_takes(const char *filter, const char *name, size_t numel);
+/* Of a filter that has been checked: the next pattern from *rest on (at first the filter) that
+ * matches none of the names, for who has written it may have meant others.  "<N" is none.  False:
+ * there is no more. */
+bool weir_filter_next_idle(const char **rest, const char *const *names, size_t count,
+                           char pattern[WEIR_FILTER_MAX]);
 
 #endif

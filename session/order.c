@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "controller/filter.h"
 #include "session/state.h"
 
@@ -44,10 +45,21 @@ static weir_status read_filter(weir_session *session, char filter[WEIR_FILTER_MA
   return WEIR_OK;
 }
 
+/* Said by one rank, as all have the same. */
+static void warn_of_idle_patterns(const weir_session *session, const char *filter) {
+  char pattern[WEIR_FILTER_MAX];
+  const char *rest = filter;
+  if (session->options.rank != 0) return;
+  while (
+      weir_filter_next_idle(&rest, (const char *const *)session->names, session->tensors, pattern))
+    weir_log(WEIR_LOG_WARN, "full_precision: no tensor's name matches '%.200s'", pattern);
+}
+
 weir_status weir_session_order(weir_session *session) {
   char filter[WEIR_FILTER_MAX];
   weir_status status = read_filter(session, filter);
   if (status != WEIR_OK) return status;
+  warn_of_idle_patterns(session, filter);
   const size_t tensors = session->tensors;
   const weir_layout layout = {tensors, session->offset};
   uint32_t *order = malloc((tensors + 1) * sizeof *order);

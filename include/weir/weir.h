@@ -177,7 +177,8 @@ typedef struct weir_options {
   /* Tensors that stay in full precision under every policy: they are summed as fp32, together in
    * one bucket even where they are no neighbours, and no plan is run on them.  Items separated by
    * commas, "" (default): none; a shell's pattern of names in any case of letters ("*bias",
-   * "*norm*"), or "<N": fewer than N elements.  The same on all ranks. */
+   * "*norm*"), or "<N": fewer than N elements.  Rank 0 warns of a pattern that matches no name.
+   * The same on all ranks. */
   const char *full_precision;
   /* tcp, mixed, auto (which then does not become shm): others may join the group while it trains
    * (weir_join), up to so many ranks in all; the same on all ranks, those that join included.

@@ -2,10 +2,12 @@
  * they make one bucket behind all others. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <weir/inside.h>
 #include <weir/weir.h>
 
 #include "../unit/plan_files.h"
@@ -230,4 +232,29 @@ Test(session_full, gaps_are_those_of_the_tensors) {
   cr_assert_geq(gap_s[1], 0.029, "%g s", gap_s[1]);
   cr_assert_eq(gap_s[1], alone_s);
   weir_session_free(session);
+}
+
+typedef struct heard {
+  atomic_int lines;
+  char text[200];
+} heard;
+
+static void hear(void *user, const weir_log_line *line) {
+  heard *h = user;
+  if (line->level != WEIR_LOG_WARN || strstr(line->text, "full_precision") == NULL) return;
+  (void)snprintf(h->text, sizeof h->text, "%s", line->text);
+  atomic_fetch_add(&h->lines, 1);
+}
+
+/* By one rank of all, and not of those that match. */
+Test(session_full, patterns_that_match_nothing_are_warned_of) {
+  static worker w[RANKS];
+  static heard h;
+  const char *const all = "*bias,*norm*,<1";
+  const char *const filters[RANKS] = {all, all, all};
+  weir_log_set(hear, &h);
+  run(w, "fixed:none:1:dense-ring", filters);
+  cr_assert_eq(w[0].status, WEIR_OK, "%s", w[0].message);
+  cr_assert_eq(atomic_load(&h.lines), 1);
+  cr_assert_str_eq(h.text, "full_precision: no tensor's name matches '*norm*'");
 }

@@ -46,3 +46,19 @@ Test(filter, what_is_none) {
   longest[WEIR_FILTER_MAX - 1] = 'x';
   cr_assert_eq(weir_filter_check(longest), WEIR_E_INVALID);
 }
+
+Test(filter, patterns_that_match_nothing_are_told) {
+  static const char *const names[] = {"fc1.weight", "fc1.bias", NULL};
+  const char *rest = "*bias,*norm*,<5,fc1.*,fc1";
+  char pattern[WEIR_FILTER_MAX];
+  cr_assert(weir_filter_next_idle(&rest, names, 3, pattern));
+  cr_assert_str_eq(pattern, "*norm*");
+  cr_assert(weir_filter_next_idle(&rest, names, 3, pattern));
+  cr_assert_str_eq(pattern, "fc1");
+  cr_assert_not(weir_filter_next_idle(&rest, names, 3, pattern));
+  static const char *const idle_nowhere[] = {"", NULL, "*BIAS", "<1"};
+  for (size_t i = 0; i < 4; i++) {
+    rest = idle_nowhere[i];
+    cr_assert_not(weir_filter_next_idle(&rest, names, 3, pattern), "%zu", i);
+  }
+}
