@@ -1,5 +1,6 @@
 /* A session goes on in another group: with the ranks that are left of one that has ended, or with
  * others that join it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,14 +101,32 @@ static weir_status check_memory(const weir_session *session) {
                                                               : weir_session_check_memory(session);
 }
 
+/* Whoever is rank 0 now may lack what deciding takes, as a file of the policy that the first one
+ * had: all hear of it, and none waits for what does not come. */
+static weir_status start_deciding(weir_session *session, uint64_t step) {
+  char why[512];
+  weir_status status = WEIR_OK;
+  if (session->options.rank == 0)
+    status = weir_session_start_controller(session, true, step, false);
+  (void)snprintf(why, sizeof why, "%s", weir_last_error());
+  uint64_t mine = status != WEIR_OK;
+  uint64_t *all = calloc((size_t)session->transport->size, sizeof *all);
+  if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to hear of the controller");
+  const weir_status heard = weir_session_gather(session, &mine, sizeof mine, all);
+  const bool failed = heard == WEIR_OK && all[0] != 0;
+  free(all);
+  if (status != WEIR_OK) return weir_fail(status, "%s", why);
+  if (!failed) return heard;
+  return weir_fail(WEIR_E_MISMATCH, "rank 0 of those who are left cannot decide, and says why");
+}
+
 weir_status weir_session_line_up(weir_session *session, const weir_standing *mine,
                                  weir_survivors *left) {
   weir_status status = agree_on_state(session, mine, left);
   if (status == WEIR_OK) status = check_memory(session);
   weir_feed_close(session);
   memset(&session->feed, 0, sizeof session->feed);
-  if (status == WEIR_OK && session->options.rank == 0)
-    status = weir_session_start_controller(session, true, left->step, false);
+  if (status == WEIR_OK) status = start_deciding(session, left->step);
   session->broken = WEIR_OK; /* or probes would not run */
   if (status == WEIR_OK) status = weir_session_start_monitor(session);
   left->rank = session->options.rank;

@@ -4,6 +4,7 @@
 #include <weir/weir.h>
 
 #include "../sampled.h"
+#include "../unit/plan_files.h"
 #include "collectives/comm.h"
 #include "collectives/wrappers.h"
 #include "device.h"
@@ -20,10 +21,11 @@ typedef struct trainer {
   const char *policy, *where;
   pthread_barrier_t *started;
   int rank, ranks;
-  uint64_t strike; /* at which transfer of its steps rank 0 leaves */
-  bool registered; /* are the weights? */
-  double momentum; /* of momentum correction */
-  uint64_t limit;  /* of memory */
+  uint64_t strike;  /* at which transfer of its steps rank 0 leaves */
+  bool registered;  /* are the weights? */
+  double momentum;  /* of momentum correction */
+  uint64_t limit;   /* of memory */
+  const char *gone; /* a file that rank 0 takes with it */
   test_device d;
   bool device;  /* gradients are on it */
   float *there; /* they are, then */
@@ -127,6 +129,7 @@ static void *trainer_main(void *argument) {
   /* A group that ends while a rank is still joining it is another matter. */
   (void)pthread_barrier_wait(t->started);
   FREED weir_transport *faulty = NULL;
+  if (t->rank == 0 && t->gone != NULL) (void)unlink(t->gone);
   if (t->status == WEIR_OK && t->rank == 0) {
     /* Under the session: its communicator talks through the wrapper. */
     const weir_strike strike = {WEIR_STRIKE_LEAVE, t->strike, -1};
@@ -339,6 +342,43 @@ static void lose_one(const char *policy, uint64_t limit, trainer t[4]) {
   }
   for (int r = 0; r < 4; r++) (void)pthread_join(thread[r], NULL);
   (void)pthread_barrier_destroy(&started);
+}
+
+/* The file of policy groups was on rank 0's machine alone: who is rank 0 now says so, and the
+ * others that it does, at once. */
+Test(session_shrink, without_the_policys_table_all_are_told) {
+  static const char table[] =
+      "last,plan,place\n"
+      "a,topk:0.1:ag,caller\n"
+      "b,none:1:dense-ring,caller\n";
+  static trainer t[3];
+  pthread_t thread[3];
+  pthread_barrier_t started;
+  char path[64], policy[80];
+  write_plan_file(path, table, sizeof table - 1);
+  (void)snprintf(policy, sizeof policy, "groups:%s", path);
+  cr_assert_eq(pthread_barrier_init(&started, NULL, 3), 0);
+  const double begin_s = weir_now_s();
+  for (int r = 0; r < 3; r++) {
+    t[r] = (trainer){.policy = policy,
+                     .where = "shrinking without a table",
+                     .started = &started,
+                     .rank = r,
+                     .ranks = 3,
+                     .strike = 20,
+                     .gone = path};
+    cr_assert_eq(pthread_create(&thread[r], NULL, trainer_main, &t[r]), 0);
+  }
+  for (int r = 0; r < 3; r++) (void)pthread_join(thread[r], NULL);
+  cr_expect_eq(t[1].status, WEIR_E_IO, "%s", t[1].message);
+  cr_expect(strstr(t[1].message, path), "%s", t[1].message);
+  cr_expect_eq(t[2].status, WEIR_E_MISMATCH, "%s", t[2].message);
+  cr_expect(strstr(t[2].message, "rank 0 of those who are left cannot decide"), "%s", t[2].message);
+  cr_expect_lt(weir_now_s() - begin_s, 9.0, "they wait for the time-out");
+  for (int r = 1; r < 3; r++) {
+    cr_expect_neq(weir_step_begin(t[r].session, NULL), WEIR_OK);
+    weir_session_free(t[r].session);
+  }
 }
 
 /* The sum, and the share of it that comes in: a fourth, and then a third. */
