@@ -73,6 +73,21 @@ static weir_status check_out(const weir_emulate *e) {
   return status || !*trace ? status : weir_out_spares(e->out, "trace", trace);
 }
 
+/* A file that is to be had in the host's /dev/shm, which no machine sees: as a word of the command,
+ * or behind the "=" of one. */
+static weir_status check_command(const weir_emulate *e) {
+  for (char **word = e->options.command; *word; word++) {
+    const char *value = strchr(*word, '=');
+    const char *path = **word == '/' || !value ? *word : value + 1;
+    if (g_str_has_prefix(path, "/dev/shm/") && !access(path, F_OK))
+      return weir_fail(WEIR_E_INVALID,
+                       "command line: %s: each machine has a /dev/shm of its own, in which it is "
+                       "not; expected files of the command elsewhere",
+                       *word);
+  }
+  return WEIR_OK;
+}
+
 weir_status weir_emulate_prepare(weir_emulate **out, const weir_emulate_options *options) {
   *out = NULL;
   weir_emulate *e = calloc(1, sizeof *e);
@@ -90,6 +105,7 @@ weir_status weir_emulate_prepare(weir_emulate **out, const weir_emulate_options 
   const weir_schedule schedule = {&e->scenario, &e->trace};
   if (!status) status = weir_schedule_check(&schedule);
   if (!status && e->out) status = check_out(e);
+  if (!status) status = check_command(e);
   if (!status) status = choose_network(e);
   if (status) {
     weir_emulate_free(e);

@@ -101,6 +101,15 @@ static char **inner(const weir_emulate *e, const char *self) {
   return (char **)g_ptr_array_free(argv, FALSE);
 }
 
+/* Words of the command, and the trace. */
+static const char **named_paths(const weir_emulate *e) {
+  GPtrArray *paths = g_ptr_array_new();
+  for (char **word = e->options.command; *word; word++) g_ptr_array_add(paths, *word);
+  g_ptr_array_add(paths, (gpointer)e->scenario.trace.file);
+  g_ptr_array_add(paths, NULL);
+  return (const char **)g_ptr_array_free(paths, FALSE);
+}
+
 weir_status weir_emulate_uml(weir_emulate *e, int *exit_code) {
   char self[4096];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -108,10 +117,12 @@ weir_status weir_emulate_uml(weir_emulate *e, int *exit_code) {
   self[length] = 0;
   g_auto(GStrv) argv = inner(e, self);
   g_auto(GStrv) variables = environment();
+  g_autofree const char **paths = named_paths(e);
   uml_view view = {.emulate = e};
   const weir_uml_config config = {
       .argv = (const char *const *)argv,
       .environment = (const char *const *)variables,
+      .paths = paths,
       .out = e->out,
       .memory_mib = memory(e),
       .timeout_s = e->options.timeout_s > 0 ? e->options.timeout_s + 120 : INFINITY,

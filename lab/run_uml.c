@@ -100,10 +100,12 @@ weir_status weir_run_uml(weir_run *run) {
   if (live) argv[given++] = "--relay";
   if (run->options.profile) argv[given] = "--profile";
   g_auto(GStrv) variables = environment(run->out);
+  const char *paths[] = {run->policy, run->scenario.data_dir, run->scenario.trace.file, NULL};
   uml_view view = {.progress = &run->progress};
   const weir_uml_config config = {
       .argv = argv,
       .environment = (const char *const *)variables,
+      .paths = paths,
       .out = run->out,
       .memory_mib = (size_t)(1.5 * (double)run->memory_bytes / 1048576) + BOOT_AND_DATA_MIB,
       .timeout_s = INFINITY, /* training takes as long as it takes */

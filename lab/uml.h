@@ -6,7 +6,8 @@
  * host that can be written are the folder `out`, seen at /run/out, and a folder of this run's own,
  * removed at its end.  htb, netem, veth and bridge are loaded; proc, sysfs and tmpfs (/run,
  * /dev/shm) are mounted; lo is up; HOME and TMPDIR are /run/tmp.  The host's /run is seen at
- * /run/host, and its /dev/shm at /run/shm.  No privileges are needed on the host.
+ * /run/host, and its /dev/shm at /run/shm; what `paths` name there also where it is on the host.
+ * No privileges are needed on the host.
  *
  * The kernel is linux.uml, or the file that $WEIR_UML_KERNEL names (scripts/uml-kernel.sh makes
  * one), which has what it takes built in or under /usr/lib/uml/modules. */
@@ -36,9 +37,13 @@ typedef struct weir_uml_config {
                               or a name looked up in PATH */
   const char *const *environment; /* "NAME=VALUE" to set beside the caller's, ends with NULL; may be
                                      NULL */
-  const char *out;                /* existing writable host folder, seen as /run/out; may be NULL */
-  size_t memory_mib;              /* 0: 1024 */
-  double timeout_s;               /* of everything, boot included, outside; 0: 3600, INFINITY:
+  /* Texts of the user's that may hold absolute paths of files to be read, ends with NULL; may be
+   * NULL.  What of the host lies there in /run or /dev/shm is seen at the same path; where it
+   * cannot be, as something of the machine's own has the place, it is refused (WEIR_E_INVALID). */
+  const char *const *paths;
+  const char *out;   /* existing writable host folder, seen as /run/out; may be NULL */
+  size_t memory_mib; /* 0: 1024 */
+  double timeout_s;  /* of everything, boot included, outside; 0: 3600, INFINITY:
                                      none */
   weir_uml_clock clock;
   weir_uml_line_fn line; /* NULL: output goes to the caller's stdout and stderr as it is */

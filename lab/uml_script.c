@@ -130,12 +130,57 @@ static void quote(FILE *file, const char *text) {
 }
 
 /* tmpfs hides the host's /run and /dev/shm: what lies there is reached through other folders. */
+static const struct {
+  const char *hidden, *seen;
+} moved[] = {{"/run/", "/run/host/"}, {"/dev/shm/", "/run/shm/"}};
+enum { MOVED = sizeof moved / sizeof *moved };
+
 char *weir_uml_seen_at(const char *path) {
-  static const char *const moved[][2] = {{"/run/", "/run/host/"}, {"/dev/shm/", "/run/shm/"}};
-  for (size_t i = 0; i < sizeof moved / sizeof *moved; i++)
-    if (g_str_has_prefix(path, moved[i][0]))
-      return g_strconcat(moved[i][1], path + strlen(moved[i][0]), NULL);
+  for (size_t i = 0; i < MOVED; i++)
+    if (g_str_has_prefix(path, moved[i].hidden))
+      return g_strconcat(moved[i].seen, path + strlen(moved[i].hidden), NULL);
   return g_strdup(path);
+}
+
+/* A link from where the host has it.  Of /run/shm, which is /dev/shm on the host as well, and of
+ * what is not there, nothing has to be made. */
+static weir_status link_to_host(FILE *file, const char *hidden, const char *seen,
+                                const char *name) {
+  static const char *const own[] = {"host", "netns", "out", "tmp", "weir"};
+  g_autofree char *path = g_strconcat(hidden, name, NULL);
+  if (access(path, F_OK) || !strcmp(path, "/run/shm")) return WEIR_OK;
+  for (size_t i = 0; i < G_N_ELEMENTS(own) && !strcmp(hidden, "/run/"); i++)
+    if (!strcmp(name, own[i]))
+      return weir_fail(WEIR_E_INVALID,
+                       "%s: User-Mode Linux has a folder of its own there; expected files that the "
+                       "run reads to lie elsewhere",
+                       path);
+  g_autofree char *host = g_strconcat(seen, name, NULL);
+  fputs("b ln -s ", file);
+  quote(file, host);
+  fputc(' ', file);
+  quote(file, path);
+  fputs(" 2>/dev/null\n", file); /* it may be there */
+  return WEIR_OK;
+}
+
+/* Does a path begin here, and not in the middle of another one? */
+static bool begins_path(const char *text, const char *at) {
+  return at == text || !(g_ascii_isalnum(at[-1]) || strchr("/._-~", at[-1]));
+}
+
+/* Every path of the host's that a text of the user's names is seen where it is there. */
+static weir_status show_paths(FILE *file, const char *text) {
+  for (size_t i = 0; i < MOVED; i++)
+    for (const char *at = text; (at = strstr(at, moved[i].hidden)) != NULL;) {
+      const bool begins = begins_path(text, at);
+      at += strlen(moved[i].hidden);
+      g_autofree char *name = g_strndup(at, strcspn(at, "/:;,=\"' \t\n"));
+      if (!begins || !*name) continue;
+      const weir_status status = link_to_host(file, moved[i].hidden, moved[i].seen, name);
+      if (status != WEIR_OK) return status;
+    }
+  return WEIR_OK;
 }
 
 static void quote_path(FILE *file, const char *path) {
@@ -209,12 +254,21 @@ weir_status weir_uml_write_init(const weir_uml_folder *folder, const weir_uml_co
     quote(file, out);
     fputs(" || give_up 'cannot mount the output folder'\n", file);
   }
+  for (const char *const *p = config->paths; p && *p && status == WEIR_OK; p++)
+    status = show_paths(file, *p);
+  if (status != WEIR_OK) {
+    fclose(file);
+    return status;
+  }
   fputs("export HOME=/run/tmp TMPDIR=/run/tmp\n", file);
   for (const char *const *e = config->environment; e && *e; e++) {
     fputs("export ", file);
     quote(file, *e);
     fputc('\n', file);
   }
+  /* `weir top` of the host sees nothing of what is in here, and no folder for it can be made. */
+  fputs("export WEIR_STATUS=\"${WEIR_STATUS:-${WEIR_STATUS_DIR:+on}}\"\n", file);
+  fputs("[ -n \"$WEIR_STATUS\" ] || WEIR_STATUS=off\n", file);
   fputs("cd ", file);
   quote_path(file, cwd);
   fputs(" 2>/dev/null || cd /\nrun() {\n  ", file);

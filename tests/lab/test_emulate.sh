@@ -38,6 +38,14 @@ nothing_left() {
 }
 emulate() { "$weir" emulate "$work/$1" --network tc "${@:2}" 2>errors; }
 
+# What is in the host's /dev/shm no machine sees.
+shared=$(mktemp /dev/shm/weir-test-XXXXXX)
+for word in "$shared" "--data=$shared"; do
+  emulate flat.ini -- cat "$word" >said
+  [ $? = 2 ] && grep -q "weir-test-.*: each machine has a /dev/shm of its own" errors || fail "/dev/shm: $(cat errors)"
+done
+rm "$shared"
+
 # Who they are, and that they are apart.
 emulate flat.ini --out out -- sh -c 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $MASTER_PORT" "$(hostname)" \
   "$GLOO_SOCKET_IFNAME" ${#WEIR_SECRET} "$(ls -A /dev/shm | wc -l)" $WEIR_OUT; touch /dev/shm/$RANK; sleep 47110815 & exit 0' >said
@@ -260,7 +268,10 @@ awk -v ms="$shortest" 'BEGIN { exit !(ms != "" && ms >= 40 && ms <= 42) }' || fa
 for hidden in /run /dev/shm; do
   run=$(mktemp -d $hidden/weir-test-XXXXXX 2>/dev/null) || continue
   cp far.ini "$run/far.ini"
-  "$weir" emulate "$run/far.ini" -- sh -c 'exit $RANK' >said 2>errors
+  echo 'exit $RANK' >"$run/command"
+  [ $hidden = /run ] && command=$run/command || command=$work/command
+  cp "$run/command" command
+  "$weir" emulate "$run/far.ini" -- sh "$command" >said 2>errors
   code=$?
   rm -r "$run"
   [ $code = 1 ] && ! grep -q "cannot be opened" errors || fail "a scenario in $hidden: exit $code: $(cat errors)"

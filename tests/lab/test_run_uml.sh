@@ -103,7 +103,14 @@ for _ in $(seq 200); do [ -z "$(left)" ] && break; sleep 0.1; done
 [ -z "$(left)" ] || fail "left: $(left)"
 [ "$(links)" = "$links_before" ] || fail "links are left: $(links)"
 [ -e out/summary.json ] && fail "a killed run looks complete"
-"$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1 || fail "the run after a crash: $(cat log)"
+# Of images in the host's /dev/shm, which is elsewhere inside.
+shared=$(mktemp -d /dev/shm/weir-test-XXXXXX)
+cp -r few "$shared"
+sed "s|^data_dir = .*|data_dir = $shared/few|" short.ini >shared.ini
+"$weir" run "$work/shared.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1
+code=$?
+rm -r "$shared"
+[ $code = 0 ] || fail "the run after a crash: $(cat log)"
 [ "$(ls -A out | wc -l)" -eq 4 ] || fail "left over: $(ls -A out)"
 
 # Ctrl-C.

@@ -40,6 +40,16 @@ check "a qdisc of netem" "netem" "$(uml sh -c 'tc qdisc add dev lo root netem de
 check "veth, bridge and namespaces" "ok" "$(uml sh -c 'ip netns add a && ip link add br0 type bridge &&
   ip link add v0 type veth peer name v1 netns a && ip link set v0 master br0 && echo ok')"
 
+# What lies in the host's /run and /dev/shm is seen where it is, when it is named.
+for hidden in /run /dev/shm; do
+  named=$(mktemp -d $hidden/weir-test-XXXXXX 2>/dev/null) || continue
+  echo "in $hidden" >"$named/file"
+  check "a file of the host's in $hidden" "in $hidden
+in $hidden" "$(uml -p sh -c 'cat "$1" "${2#*=}"' sh "$named/file" "--file=$named/file")"
+  check "one that is not named" 1 "$(uml cat "$named/file" >/dev/null 2>&1; echo $?)"
+  rm -r "$named"
+done
+
 uml -t 4 sleep 60 2>/dev/null; check "the time-out" 124 $?
 uml sh -c 'sleep 60 & exit 3'; check "a process that holds the output" 3 $?
 check "output just after the end of a silent command" late "$(uml sh -c 'sleep 5; (sleep 1; echo late) & exit 3')"
