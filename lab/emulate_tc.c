@@ -151,12 +151,27 @@ static weir_status share_secret(void) {
                                                                         : WEIR_OK;
 }
 
+/* Where this command is a process of an MPI job itself, nothing of that is for its ranks: Open
+ * MPI's mpirun would refuse to start within another one, and programs would take themselves for
+ * that one's.  Whether the user may run it as root stays. */
+static void forget_outer_job(void) {
+  static const char *const prefixes[] = {"OMPI_", "PMIX_", "PMI_", "PRTE_"};
+  static const char kept[] = "OMPI_ALLOW_RUN_AS_ROOT";
+  if (!getenv("OMPI_COMM_WORLD_RANK") && !getenv("PMIX_RANK") && !getenv("PMI_RANK")) return;
+  g_auto(GStrv) names = g_listenv();
+  for (char **name = names; *name; name++)
+    for (size_t i = 0; i < G_N_ELEMENTS(prefixes); i++)
+      if (g_str_has_prefix(*name, prefixes[i]) && !g_str_has_prefix(*name, kept))
+        (void)unsetenv(*name);
+}
+
 /* mpirun and torchrun tell their ranks who they are. */
 static void set_environment(const weir_emulation *run, uint32_t rank) {
   static const char *const interfaces[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
                                            "TP_SOCKET_IFNAME"};
   const weir_emulate *e = run->emulate;
   char first[WEIR_ADDRESS_MAX];
+  forget_outer_job();
   weir_topology_address(0, first);
   (void)setenv("MASTER_ADDR", first, 1);
   set_number("MASTER_PORT", MASTER_PORT);

@@ -152,6 +152,16 @@ if mpirun --version 2>/dev/null | grep -q "Open MPI"; then
   for rank in 0 1 2; do
     grep -q "rank $rank of 3 on w$rank\$" out/mpirun.log || fail "mpirun: $(cat out/mpirun.log)"
   done
+  # Started by an mpirun itself: none of that one's variables come through but what the user may do.
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  for launcher in none mpirun; do
+    timeout 200 mpirun -n 1 "$weir" emulate "$work/flat.ini" --network tc --launcher $launcher --timeout-s 120 -- sh -c \
+      'echo "rank ${OMPI_COMM_WORLD_RANK:-none} of ${OMPI_COMM_WORLD_SIZE:-none} $PMIX_NAMESPACE, $OMPI_ALLOW_RUN_AS_ROOT"' \
+      >said 2>errors || fail "within an mpirun, $launcher: $(cat said errors)"
+    [ $launcher = none ] && due='rank none of none , 1' || due='rank 2 of 3 .*, 1'
+    grep -q "$due\$" said || fail "within an mpirun, $launcher: $(cat said errors)"
+  done
+  unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 else
   echo "not tested: mpirun is not installed"
 fi
