@@ -117,7 +117,7 @@ static weir_status start_deciding(weir_session *session, uint64_t step) {
   free(all);
   if (status != WEIR_OK) return weir_fail(status, "%s", why);
   if (!failed) return heard;
-  return weir_fail(WEIR_E_MISMATCH, "rank 0 of those who are left cannot decide, and says why");
+  return weir_fail(WEIR_E_UNSUPPORTED, "rank 0 of those who are left cannot decide, and says why");
 }
 
 weir_status weir_session_line_up(weir_session *session, const weir_standing *mine,

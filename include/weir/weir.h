@@ -404,7 +404,8 @@ typedef struct weir_survivors {
  * left->step again.  left may be NULL.
  *
  * WEIR_E_STATE: the group has not ended.  WEIR_E_UNSUPPORTED: the transport cannot do it, or those
- * who are left cannot run the policy's plans, or not within memory_limit (with both figures).
+ * who are left cannot run the policy's plans, or not within memory_limit (with both figures), or
+ * who is rank 0 now cannot decide, as it lacks the policy's file (WEIR_E_IO there).
  * WEIR_E_MISMATCH: the group has ended because ranks took different averages; their weights are no
  * longer the same, and the training is to go on from where they were.
  * WEIR_E_PEER: the others go on without this rank, or too few are left to be sure that a silent
