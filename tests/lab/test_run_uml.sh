@@ -104,7 +104,7 @@ for _ in $(seq 200); do [ -z "$(left)" ] && break; sleep 0.1; done
 [ "$(links)" = "$links_before" ] || fail "links are left: $(links)"
 [ -e out/summary.json ] && fail "a killed run looks complete"
 # Of images in the host's /dev/shm, which is elsewhere inside.
-shared=$(mktemp -d /dev/shm/weir-test-XXXXXX)
+shared=$(mktemp -d /dev/shm/weir-test-XXXXXX 2>/dev/null || mktemp -d)
 cp -r few "$shared"
 sed "s|^data_dir = .*|data_dir = $shared/few|" short.ini >shared.ini
 "$weir" run "$work/shared.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1
