@@ -111,10 +111,10 @@ static void join(const char *name, const weir_profile *p) {
       const weir_codec *codec = weir_codec_find(plan.codec);
       const double slope = !codec->dense ? 0.5e-9 : codec->rounds ? 0.2e-9 : 0.1e-9;
       const weir_link link = {.alpha = networks[k][0], .beta = 8.0 / networks[k][1]};
-      rows[r] = (weir_solve_row){
-          .compress = {.fixed_s = 2e-5, .per_byte_s = slope},
-          .exchange = weir_solve_exchange(&plan, (weir_group_shape){8, 8, false, 0}, &link, bytes),
-          .beside = r % 2};
+      rows[r] = (weir_solve_row){.compress = {.fixed_s = 2e-5, .per_byte_s = slope},
+                                 .exchange = weir_solve_exchange(
+                                     &plan, (weir_group_shape){8, 8, false, 0, 0}, &link, bytes),
+                                 .beside = r % 2};
       rows[r].exchange.fixed_s += 1e-5; /* decoding */
       rows[r].exchange.per_byte_s += 1e-10;
     }

@@ -34,11 +34,12 @@ static double bus_share(bench_kind kind, int ranks) {
 
 static double predict_compressed(const bench_plan *p, const weir_link *link, guint32 algorithm,
                                  gsize size) {
-  const weir_group_shape shape = {p->ranks, (p->ranks - 1) / p->per_machine + 1, false, 0};
+  const weir_group_shape shape = {
+      .ranks = p->ranks, .hosts = (p->ranks - 1) / p->per_machine + 1, .largest = p->per_machine};
   const weir_coder coder = {.codec = weir_codec_find(WEIR_CODEC_QSGD), .cr = p->bits / 32.0};
   const gsize elements = p->elements[size];
   const weir_cost_terms terms = weir_cost_compressed_between(
-      algorithm, shape, &coder, elements, (double)weir_coder_bound(&coder, elements));
+      algorithm, shape, link, &coder, elements, (double)weir_coder_bound(&coder, elements));
   return weir_cost_links(&terms, link);
 }
 
@@ -48,7 +49,8 @@ static double predict(const bench_plan *p, const contender *c, guint32 algorithm
       [BENCH_ALLREDUCE] = WEIR_KIND_ALLREDUCE, [BENCH_BROADCAST] = WEIR_KIND_BROADCAST,
       [BENCH_ALLGATHER] = WEIR_KIND_ALLGATHER, [BENCH_REDUCE_SCATTER] = WEIR_KIND_REDUCE_SCATTER,
       [BENCH_REDUCE] = WEIR_KIND_REDUCE,       [BENCH_GATHER] = WEIR_KIND_GATHER};
-  const weir_group_shape shape = {p->ranks, (p->ranks - 1) / p->per_machine + 1, false, 0};
+  const weir_group_shape shape = {
+      .ranks = p->ranks, .hosts = (p->ranks - 1) / p->per_machine + 1, .largest = p->per_machine};
   const gboolean blocks = p->kind == BENCH_ALLGATHER || p->kind == BENCH_GATHER;
   const gsize bytes = p->elements[size] / (blocks ? (gsize)p->ranks : 1) * sizeof(float);
   if (c->link == NULL || c->link->beta == 0.0) return NAN;

@@ -70,7 +70,7 @@ void weir_grid_operations(grid_plan *p) {
 }
 
 double weir_grid_predict(int workers, const weir_link *link, const grid_op *op) {
-  const weir_group_shape shape = {workers, workers, false, 0};
+  const weir_group_shape shape = {workers, workers, false, 0, 0};
   double seconds = 0;
   for (int i = 0; i < op->parts; i++) {
     const grid_part *part = &op->part[i];

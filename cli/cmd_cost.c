@@ -101,14 +101,15 @@ static double own_seconds(const cost_query *q, const weir_plan *collective) {
   const size_t elements = (size_t)(q->bytes / 4.0);
   /* Of an encoder its message counts, bytes by the ratio. */
   const size_t part = (size_t)(q->cr * (codes ? q->bytes : (double)elements));
-  const weir_group_shape shape = {q->workers, q->hosts, false, 0};
+  const weir_group_shape shape = {.ranks = q->workers, .hosts = q->hosts};
   const weir_link link = {.alpha = q->latency_s, .beta = q->seconds_per_byte};
   weir_plan plan = *collective;
   plan.codec = weir_codec_usual(plan.scheme)->id;
   plan.wire = sums || codes ? WEIR_WIRE_PAPER : q->wire;
   plan.cr = sums ? 1.0 : q->cr;
   plan = weir_select_plan(&plan, shape, &link, elements, weir_cost_kept(&plan, elements));
-  const weir_cost_terms terms = weir_cost_plan_between(&plan, shape, elements, part > 0 ? part : 1);
+  const weir_cost_terms terms =
+      weir_cost_plan_between(&plan, shape, &link, elements, part > 0 ? part : 1);
   return weir_cost_seconds(&terms, q->latency_s, q->seconds_per_byte);
 }
 

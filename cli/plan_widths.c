@@ -126,7 +126,7 @@ static void gaps(const plan_widths *widths, const weir_profile *profile, const s
 static weir_curve exchange(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
                            size_t elements) {
   const weir_cost_terms terms =
-      weir_cost_plan_between(plan, shape, elements, weir_cost_kept(plan, elements));
+      weir_cost_plan_between(plan, shape, link, elements, weir_cost_kept(plan, elements));
   const double hops = terms.alpha_terms;
   const double back = MIN(link->burst, link->alpha / link->beta);
   const double saved = hops > 0.0 ? hops * MIN(back, terms.byte_terms / hops) : 0.0;
@@ -135,7 +135,7 @@ static weir_curve exchange(const weir_plan *plan, weir_group_shape shape, const 
 
 weir_status plan_widths_foretell(const plan_widths *widths, const weir_bits_stats *stats,
                                  const plan_widths_place *to, double *iteration_s) {
-  const weir_group_shape shape = {to->workers, to->workers, false, 0};
+  const weir_group_shape shape = {to->workers, to->workers, false, 0, 0};
   const weir_link link = {.alpha = to->alpha_s, .beta = to->beta_s, .burst = to->burst};
   const size_t count = widths->count + (widths->apart > 0.0 ? 1 : 0);
   g_autofree size_t *place = g_new0(size_t, stats->layer_count);

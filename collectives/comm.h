@@ -7,10 +7,11 @@
 #define WEIR_SLOTS_EXTRA 8
 /* Groups inside of a group: the ranks of the own host, and those between hosts. */
 typedef struct weir_hosts {
-  int count;   /* hosts */
-  bool even;   /* every host has as many ranks */
-  int largest; /* ranks of the largest */
-  int *of;     /* host of each rank; NULL: every rank is a host of its own */
+  int count;      /* hosts */
+  bool even;      /* every host has as many ranks */
+  int largest;    /* ranks of the largest */
+  uint64_t order; /* how ranks lie on them (weir_group_shape) */
+  int *of;        /* host of each rank; NULL: every rank is a host of its own */
   weir_transport *inner_view, *outer_view;
   weir_comm *inner; /* NULL before the first use, or with no other rank in it */
   /* The ranks at the same place of every host; where hosts are uneven, the first ranks of all

@@ -101,8 +101,8 @@ weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder
                                      size_t elements, double bytes);
 /* The same where ranks may share machines, as weir_cost_plan_between. */
 weir_cost_terms weir_cost_compressed_between(uint32_t algorithm, weir_group_shape shape,
-                                             const weir_coder *coder, size_t elements,
-                                             double bytes);
+                                             const weir_link *link, const weir_coder *coder,
+                                             size_t elements, double bytes);
 
 /* Of low rank's factors, as its codec's row says; the caller sets context and seed. */
 weir_coder weir_factor_coder(const weir_plan *plan);

@@ -121,22 +121,45 @@ weir_cost_terms weir_cost_path_task(weir_task task, unsigned routine, int n, dou
   }
 }
 
-/* A machine's ranks share its link: all that talk to other machines at once do.  Around a ring of
- * all ranks, and up a tree, one does at a time. */
-static double flows(const weir_path *path, size_t i, weir_group_shape shape,
-                    const weir_path_held *held) {
+/* The row that runs a task; of an exchange in as many rounds as there are ranks one that has the
+ * same messages. */
+static weir_kind row_of(weir_task task, unsigned routine, uint32_t *row) {
+  const bool root = routine != 0;
+  switch (task) {
+    case WEIR_TASK_COMM: *row = WEIR_ALLREDUCE_RING; return WEIR_KIND_ALLREDUCE;
+    case WEIR_TASK_COMM1:
+      *row = root ? WEIR_REDUCE_BINOMIAL : WEIR_REDUCE_SCATTER_RING;
+      return root ? WEIR_KIND_REDUCE : WEIR_KIND_REDUCE_SCATTER;
+    case WEIR_TASK_COMM1_COMP:
+      *row = root ? WEIR_GATHER_DIRECT : WEIR_REDUCE_SCATTER_PAIRWISE;
+      return root ? WEIR_KIND_GATHER : WEIR_KIND_REDUCE_SCATTER;
+    case WEIR_TASK_COMM2:
+    case WEIR_TASK_COMM2_COMP:
+      *row = root ? WEIR_BROADCAST_BINOMIAL : WEIR_ALLGATHER_RING;
+      return root ? WEIR_KIND_BROADCAST : WEIR_KIND_ALLGATHER;
+    default: *row = WEIR_ALLGATHER_RING; return WEIR_KIND_ALLGATHER;
+  }
+}
+
+/* Among machines as many ranks of each at once as hold something: they share its link. */
+static weir_cost_terms task_terms(const weir_path *path, size_t i, weir_group_shape shape,
+                                  const weir_link *link, const weir_path_held *held, double bytes) {
+  const weir_task task = (weir_task)path->step[i].task;
+  const unsigned routine = path->step[i].routine;
   const weir_site place = (weir_site)path->step[i].place;
-  const bool direct =
-      path->step[i].task == WEIR_TASK_COMM1_COMP && path->step[i].routine == 0 && shape.hosts > 1;
-  if (direct && shape.largest > 0 && !weir_shape_even(shape)) /* on average, as of other patterns */
-    return (double)shape.ranks / shape.hosts;
-  if (place == WEIR_SITE_INTER) return (double)held->senders;
-  return place == WEIR_SITE_FLAT && direct ? (double)weir_path_group(shape, WEIR_SITE_INTRA) : 1.0;
+  const int ranks = weir_path_group(shape, place);
+  uint32_t row;
+  const weir_kind kind = row_of(task, routine, &row);
+  if (ranks == shape.ranks && shape.hosts > 1 && shape.hosts < ranks)
+    return weir_cost_machines(kind, row, shape, link, bytes, 0);
+  if (place == WEIR_SITE_INTER && held->senders > 1)
+    return weir_cost_columns(kind, row, ranks, (int)held->senders, link, bytes);
+  return weir_cost_path_task(task, routine, ranks, bytes);
 }
 
 /* Of what goes on inside of machines, or of all else. */
-static weir_cost_terms terms_of(const weir_plan *plan, weir_group_shape shape, size_t elements,
-                                bool inside) {
+static weir_cost_terms terms_of(const weir_plan *plan, weir_group_shape shape,
+                                const weir_link *link, size_t elements, bool inside) {
   weir_cost_terms all = {0.0, 0.0, 0.0};
   weir_path path;
   if (!weir_path_of(plan, &path)) return all;
@@ -151,21 +174,20 @@ static weir_cost_terms terms_of(const weir_plan *plan, weir_group_shape shape, s
     const double bytes = before.messages > 0 ? (double)(before.messages * before.cells) *
                                                    (double)cell_bytes(plan, before.longest, NULL)
                                              : 4.0 * (double)before.elements;
-    const weir_cost_terms one =
-        weir_cost_path_task((weir_task)path.step[i].task, path.step[i].routine, ranks, bytes);
-    const double at_once = flows(&path, i, shape, &before);
+    const weir_cost_terms one = task_terms(&path, i, shape, link, &before, bytes);
     all.alpha_terms += one.alpha_terms;
-    all.byte_terms += one.byte_terms * at_once;
+    all.byte_terms += one.byte_terms;
     all.spread_terms += one.spread_terms;
   }
   return all;
 }
 
-weir_cost_terms weir_cost_path(const weir_plan *plan, weir_group_shape shape, size_t elements) {
-  return terms_of(plan, shape, elements, false);
+weir_cost_terms weir_cost_path(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                               size_t elements) {
+  return terms_of(plan, shape, link, elements, false);
 }
 
 weir_cost_terms weir_cost_path_inside(const weir_plan *plan, weir_group_shape shape,
                                       size_t elements) {
-  return terms_of(plan, shape, elements, true);
+  return terms_of(plan, shape, NULL, elements, true);
 }

@@ -75,49 +75,47 @@ static int parts_of(const weir_plan *plan, size_t elements, size_t kept, part ou
 }
 
 static weir_cost part_cost(const part *p, weir_group_shape shape, const weir_link *link) {
-  return p->levels ? weir_cost_hier(&p->choice, shape, link, p->bytes)
-                   : weir_cost_row(p->kind, p->row, shape, link, p->bytes);
+  if (p->levels) return weir_cost_hier(&p->choice, shape, link, p->bytes);
+  weir_cost cost = weir_cost_row(p->kind, p->row, shape, link, p->bytes);
+  if (p->kind == WEIR_KIND_BROADCAST && shape.hosts > 1) /* of a list, whose root changes */
+    cost.outer = weir_cost_lists(p->row, shape, link, p->bytes);
+  return cost;
 }
 
 /* --- links ------------------------------------------------------------------------------------ */
 
 static const weir_cost_terms unknown = {INFINITY, INFINITY, 0.0};
 
-/* Where the ranks of a machine share its link, rows of two levels tell what crosses it.  A
- * pipelined row's critical path depends on the link: this is a usual one. */
-static weir_cost_terms part_terms(const part *p, weir_group_shape shape) {
-  static const weir_link usual = {
-      .alpha = 1e-3, .beta = 1e-8, .inner_alpha = 1e-3, .inner_beta = 1e-8};
-  if (shape.hosts >= shape.ranks || (shape.hosts == 1 && !p->levels))
-    return p->kind == WEIR_KIND_ALLREDUCE   ? weir_cost_allreduce(p->row, shape.ranks, p->bytes)
-           : p->kind == WEIR_KIND_ALLGATHER ? weir_cost_allgather(p->row, shape.ranks, p->bytes)
-                                            : weir_cost_broadcast(p->row, shape.ranks, p->bytes);
-  const weir_cost cost = part_cost(p, shape, &usual);
+/* On the links of the only machine, where there is no other. */
+static weir_cost_terms part_terms(const part *p, weir_group_shape shape, const weir_link *link) {
+  const weir_cost cost = part_cost(p, shape, link);
   return shape.hosts == 1 ? cost.inner : cost.outer;
 }
 
-static weir_cost_terms hitopk(const weir_plan *plan, weir_group_shape shape, size_t elements) {
-  static const weir_link usual = {.alpha = 1e-3, .beta = 1e-8};
+static weir_cost_terms hitopk(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                              size_t elements) {
   if (shape.hosts == 1) shape.hosts = shape.ranks; /* it is not run there */
-  return weir_cost_hitopk(shape, &usual, elements, plan->cr, (weir_wire_format)plan->wire).outer;
+  return weir_cost_hitopk(shape, link, elements, plan->cr, (weir_wire_format)plan->wire).outer;
 }
 
-static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape, size_t elements,
-                                  size_t kept) {
+static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape,
+                                  const weir_link *link, size_t elements, size_t kept) {
   const weir_plan named = weir_plan_usual(plan);
   const weir_compressed_row *row = weir_compressed_of(&named);
   const weir_coder coder = {
       .codec = weir_codec_find(plan->codec), .cr = plan->cr, .bucket_log2 = plan->bucket_log2};
   if (row == NULL || coder.codec == NULL || coder.codec->bound == NULL) return unknown;
-  return weir_cost_compressed_between(row->id, shape, &coder, elements, (double)kept);
+  return weir_cost_compressed_between(row->id, shape, link, &coder, elements, (double)kept);
 }
 
 /* Low rank whose two sums are of messages, of so many values in all. */
-static weir_cost_terms encoded_factors(const weir_plan *plan, weir_group_shape shape, size_t kept) {
+static weir_cost_terms encoded_factors(const weir_plan *plan, weir_group_shape shape,
+                                       const weir_link *link, size_t kept) {
   const weir_coder coder = weir_factor_coder(plan);
   const size_t half = (kept + 1) / 2;
-  const weir_cost_terms one = weir_cost_compressed_between(
-      weir_compressed_of(plan)->id, shape, &coder, half, (double)weir_coder_bound(&coder, half));
+  const weir_cost_terms one =
+      weir_cost_compressed_between(weir_compressed_of(plan)->id, shape, link, &coder, half,
+                                   (double)weir_coder_bound(&coder, half));
   return (weir_cost_terms){2 * one.alpha_terms, 2 * one.byte_terms, 2 * one.spread_terms};
 }
 
@@ -140,18 +138,21 @@ double weir_cost_gathered(const weir_plan *plan, size_t elements, size_t kept) {
 }
 
 weir_cost_terms weir_cost_plan_between(const weir_plan *asked, weir_group_shape shape,
-                                       size_t elements, size_t kept) {
+                                       const weir_link *on, size_t elements, size_t kept) {
   const weir_plan run = run_as(asked, shape), *const plan = &run;
+  const weir_link bare = on != NULL ? (weir_link){.alpha = on->alpha, .beta = on->beta}
+                                    : (weir_link){.alpha = 0.0},
+                  *const link = on != NULL ? &bare : NULL; /* bytes are all that travel */
   weir_cost_terms all = {0.0, 0.0, 0.0};
   part parts[PARTS];
   if (shape.ranks <= 1) return all;
-  if (plan->scheme == WEIR_SCHEME_COMPRESSED) return compressed(plan, shape, elements, kept);
-  if (weir_factors_encoded(plan)) return encoded_factors(plan, shape, kept);
-  if (plan->scheme == WEIR_SCHEME_HITOPK) return hitopk(plan, shape, elements);
-  if (plan->scheme == WEIR_SCHEME_PATH) return weir_cost_path(plan, shape, elements);
+  if (plan->scheme == WEIR_SCHEME_COMPRESSED) return compressed(plan, shape, link, elements, kept);
+  if (weir_factors_encoded(plan)) return encoded_factors(plan, shape, link, kept);
+  if (plan->scheme == WEIR_SCHEME_HITOPK) return hitopk(plan, shape, link, elements);
+  if (plan->scheme == WEIR_SCHEME_PATH) return weir_cost_path(plan, shape, link, elements);
   const int count = parts_of(plan, elements, kept, parts);
   for (int i = 0; i < count; i++) {
-    const weir_cost_terms one = part_terms(&parts[i], shape);
+    const weir_cost_terms one = part_terms(&parts[i], shape, link);
     all.alpha_terms += one.alpha_terms;
     all.byte_terms += one.byte_terms;
     all.spread_terms += one.spread_terms;
@@ -160,7 +161,8 @@ weir_cost_terms weir_cost_plan_between(const weir_plan *asked, weir_group_shape 
 }
 
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {
-  return weir_cost_plan_between(plan, (weir_group_shape){n, n, false, 0}, elements, kept);
+  const weir_group_shape apart = {.ranks = n, .hosts = n};
+  return weir_cost_plan_between(plan, apart, NULL, elements, kept);
 }
 
 /* --- processors, and links inside of machines ------------------------------------------------- */
@@ -203,7 +205,7 @@ double weir_cost_plan_processors(const weir_plan *asked, weir_group_shape shape,
 
 double weir_cost_plan_seconds(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
                               size_t elements, size_t kept, weir_cost_terms *terms) {
-  const weir_cost_terms due = weir_cost_plan_between(plan, shape, elements, kept);
+  const weir_cost_terms due = weir_cost_plan_between(plan, shape, link, elements, kept);
   if (terms != NULL) *terms = due;
   return weir_cost_links(&due, link) + weir_cost_plan_processors(plan, shape, link, elements, kept);
 }

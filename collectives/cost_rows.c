@@ -94,7 +94,7 @@ static work work_of(weir_kind kind, uint32_t row, int n, double bytes) {
 
 static weir_cost_terms terms_of(weir_kind kind, uint32_t row, int n, const weir_link *link,
                                 double bytes) {
-  if (kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_DOUBLE_TREE)
+  if (kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_DOUBLE_TREE && link != NULL)
     return weir_cost_double_tree(n, bytes, link->alpha, link->beta, link->burst);
   switch (kind) {
     case WEIR_KIND_ALLREDUCE: return weir_cost_allreduce(row, n, bytes);
@@ -121,32 +121,25 @@ static bool is_told(weir_kind kind, uint32_t row) {
          (row == WEIR_ALLREDUCE_NATIVE_RING || row == WEIR_ALLREDUCE_NATIVE_TREE);
 }
 
-/* The ranks of a machine share its link.  Around a ring of neighbours one of them uses it at a
- * time, and from or to a root, up or down a tree, the root's has all the bytes that are charged; in
- * any other flat pattern they all may at once. */
+/* Among all ranks, whatever machines they are on. */
 static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
                       double bytes) {
   const work all = work_of(kind, row, shape.ranks, bytes);
   const bool trees = kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_DOUBLE_TREE;
-  weir_link shared = *link;
-  if (shape.hosts > 1) shared.beta *= (double)shape.ranks / shape.hosts;
-  weir_cost cost = {.outer = terms_of(kind, row, shape.ranks, &shared, bytes),
+  const bool shared = shape.hosts > 1 && shape.hosts < shape.ranks;
+  weir_cost cost = {.outer = shared ? weir_cost_machines(kind, row, shape, link, bytes, 0)
+                                    : terms_of(kind, row, shape.ranks, link, bytes),
                     .duplex = !all.one_way,
-                    .burst_off = trees,
+                    .burst_off = trees && !shared,
                     .rounds = all.rounds,
                     .messages = all.messages,
                     .traffic = all.traffic,
                     .summed = all.summed,
                     .sums = all.sums};
-  if (cost.rounds == 0) cost.rounds = cost.outer.alpha_terms;
-  const bool ring = (kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_RING) ||
-                    (kind == WEIR_KIND_ALLGATHER && row == WEIR_ALLGATHER_RING) ||
-                    (kind == WEIR_KIND_REDUCE_SCATTER && row == WEIR_REDUCE_SCATTER_RING);
+  if (cost.rounds == 0) cost.rounds = terms_of(kind, row, shape.ranks, link, bytes).alpha_terms;
   if (shape.hosts == 1) {
     cost.inner = cost.outer;
     cost.outer = (weir_cost_terms){0.0, 0.0, 0.0};
-  } else if (!ring && (!all.one_way || trees)) {
-    cost.outer.byte_terms *= (double)shape.ranks / shape.hosts;
   }
   return cost;
 }
@@ -161,8 +154,8 @@ bool weir_shape_even(weir_group_shape shape) {
  * rank that is no first one. */
 static weir_cost leaders(const weir_hier_choice *choice, weir_group_shape shape,
                          const weir_link *link, double bytes) {
-  const weir_group_shape inside = {shape.largest, 1, false, 1},
-                         across = {shape.hosts, shape.hosts, false, 1};
+  const weir_group_shape inside = {shape.largest, 1, false, 1, 0},
+                         across = {shape.hosts, shape.hosts, false, 1, 0};
   const double all = (double)(shape.ranks - shape.hosts) / (shape.largest - 1);
   const weir_cost sum =
       choice->native ? told(WEIR_ALLREDUCE_NATIVE_RING, inside, bytes)
@@ -184,7 +177,8 @@ weir_cost weir_cost_hier(const weir_hier_choice *choice, weir_group_shape shape,
   if (shape.largest > 1 && !weir_shape_even(shape)) return leaders(choice, shape, link, bytes);
   const int n = (shape.ranks + shape.hosts - 1) / shape.hosts;
   const double share = bytes / n;
-  const weir_group_shape inside = {n, 1, false, 0}, across = {shape.hosts, shape.hosts, false, 0};
+  const weir_group_shape inside = {n, 1, false, 0, 0},
+                         across = {shape.hosts, shape.hosts, false, 0, 0};
   weir_cost cost = {.messages = 0};
   if (n > 1) {
     const weir_cost sum = choice->native ? told(WEIR_ALLREDUCE_NATIVE_RING, inside, bytes)
@@ -197,7 +191,12 @@ weir_cost weir_cost_hier(const weir_hier_choice *choice, weir_group_shape shape,
     cost.sums *= shape.hosts;
   }
   weir_cost outer = weir_cost_row(WEIR_KIND_ALLREDUCE, choice->between, across, link, share);
-  outer.outer.byte_terms *= n;
+  outer.outer.byte_terms *= n; /* which share the machine's link */
+  if (n > 1 && shape.hosts > 1 && !is_told(WEIR_KIND_ALLREDUCE, choice->between)) {
+    outer.outer =
+        weir_cost_columns(WEIR_KIND_ALLREDUCE, choice->between, shape.hosts, n, link, share);
+    outer.burst_off = false;
+  }
   outer.messages *= n;
   outer.traffic *= n;
   outer.sums *= n;

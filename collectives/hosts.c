@@ -70,6 +70,7 @@ weir_status weir_comm_find_hosts(weir_comm *comm, uint64_t identity) {
   weir_hosts_free(&comm->hosts);
   comm->hosts.count = weir_hosts_group(all, (int)size, of);
   comm->hosts.even = weir_hosts_even(of, (int)size, comm->hosts.count);
+  comm->hosts.order = weir_shape_of(of, (int)size, comm->hosts.count).order;
   comm->hosts.of = of;
   comm->hosts.largest = weir_hosts_largest(of, (int)size, comm->hosts.count);
   of = NULL;
@@ -90,7 +91,8 @@ weir_group_shape weir_comm_shape(const weir_comm *comm) {
   return (weir_group_shape){.ranks = weir_comm_size(comm),
                             .hosts = comm->hosts.count,
                             .told = weir_comm_told(comm),
-                            .largest = comm->hosts.largest};
+                            .largest = comm->hosts.largest,
+                            .order = comm->hosts.order};
 }
 
 bool weir_comm_levelled(const weir_comm *comm) {

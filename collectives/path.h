@@ -77,7 +77,8 @@ weir_status weir_path_run_rest(weir_path_run *run, weir_headers *headers);
 weir_cost_terms weir_cost_path_task(weir_task task, unsigned routine, int n, double bytes);
 /* The whole path, as weir_cost_plan_between; and what of it goes on inside of machines, where there
  * are several, by links of their own. */
-weir_cost_terms weir_cost_path(const weir_plan *plan, weir_group_shape shape, size_t elements);
+weir_cost_terms weir_cost_path(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                               size_t elements);
 weir_cost_terms weir_cost_path_inside(const weir_plan *plan, weir_group_shape shape,
                                       size_t elements);
 

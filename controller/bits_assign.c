@@ -218,8 +218,8 @@ size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const wei
 
 static void take_cheaper(weir_plan *best, const weir_plan *other, weir_group_shape shape,
                          const weir_link *link, size_t elements, size_t sent) {
-  const weir_cost_terms now = weir_cost_plan_between(best, shape, elements, sent),
-                        then = weir_cost_plan_between(other, shape, elements, sent);
+  const weir_cost_terms now = weir_cost_plan_between(best, shape, link, elements, sent),
+                        then = weir_cost_plan_between(other, shape, link, elements, sent);
   if (weir_cost_links(&then, link) < weir_cost_links(&now, link)) *best = *other;
 }
 

@@ -88,7 +88,7 @@ bool weir_arm_counts(const weir_decision_input *in, size_t a) {
 
 weir_group_shape weir_input_shape(const weir_decision_input *in) {
   return (weir_group_shape){(int)in->workers, (int)(in->hosts > 0 ? in->hosts : in->workers),
-                            in->told != 0, (int)in->largest};
+                            in->told != 0, (int)in->largest, in->order};
 }
 
 weir_plan weir_plan_told(const weir_decision_input *in, const weir_plan *plan) {
@@ -306,7 +306,7 @@ double weir_plan_shortened(const double *shortened, const weir_plan *plan) {
 static double modelled_s(const weir_decision_input *in, const weir_plan *plan,
                          const weir_link *link, size_t kept, weir_cost_terms *terms) {
   const weir_group_shape shape = weir_input_shape(in);
-  *terms = weir_cost_plan_between(plan, shape, in->elements, kept);
+  *terms = weir_cost_plan_between(plan, shape, link, in->elements, kept);
   weir_cost_scale(terms, weir_plan_shortened(in->shortened, plan));
   return weir_cost_links(terms, link) +
          weir_cost_plan_processors(plan, shape, link, in->elements, kept);

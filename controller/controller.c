@@ -338,6 +338,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.workers = config->world_size;
   c->loop.hosts = config->hosts;
   c->loop.largest = config->largest;
+  c->loop.order = config->order;
   c->loop.devices = config->devices;
   c->loop.told = config->told;
   c->loop.seed = config->seed;

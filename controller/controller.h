@@ -39,6 +39,7 @@ typedef struct weir_controller_config {
   int world_size;
   int hosts;                /* machines the ranks are on (weir_comm_hosts); 0: unknown */
   int largest;              /* ranks of the largest of them; 0: unknown */
+  uint64_t order;           /* how ranks lie on them (weir_group_shape) */
   bool devices;             /* gradients of some rank are on a device (docs/internals/device.md) */
   bool told;                /* the library below is told how to sum (weir_comm_told) */
   weir_layout layout;       /* copied */

@@ -74,6 +74,10 @@ static weir_status check(const weir_decision_input *in) {
       (in->largest > 0 && in->largest * hosts < in->workers))
     return weir_fail(WEIR_E_INVALID, "decision input: no machine of %llu can be the largest",
                      (unsigned long long)in->largest);
+  if (in->order > WEIR_ORDER_CYCLIC &&
+      (in->workers > WEIR_ORDER_RANKS || in->order >> (4 * in->workers) != 0))
+    return weir_fail(WEIR_E_INVALID, "decision input: order %llu is none of %llu workers",
+                     (unsigned long long)in->order, (unsigned long long)in->workers);
   if (!in_range(&in->latency, 1, 0.0, 3600.0))
     return weir_fail(WEIR_E_INVALID, "decision input: latency_s %g out of range", in->latency);
   if (!in_range(&in->bandwidth, 1, 1e-3, 1e15))

@@ -126,7 +126,8 @@ typedef struct weir_decision_input {
   uint64_t workers, elements;
   uint64_t hosts; /* machines the workers are on; 0: unknown, taken as one each */
   uint64_t
-      largest; /* workers on the largest of them; 0: unknown, taken as even where they can be */
+      largest;    /* workers on the largest of them; 0: unknown, taken as even where they can be */
+  uint64_t order; /* how workers lie on them (weir_group_shape); 0: machine by machine */
   uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
   uint64_t told;    /* not 0: NCCL is told to sum by ring or tree (weir_comm_told) */
   uint32_t risk;    /* weir_risk */

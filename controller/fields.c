@@ -16,6 +16,7 @@ const weir_field weir_fields[] = {
     {"largest", WEIR_FIELD_U64, AT(largest), 0, true},
     {"devices", WEIR_FIELD_U64, AT(devices), 0, true},
     {"told", WEIR_FIELD_U64, AT(told), 0, true},
+    {"order", WEIR_FIELD_U64, AT(order), 0, true},
     {"risk", WEIR_FIELD_U32, AT(risk), 0, true},
     {"settled", WEIR_FIELD_U32, AT(settled), 0, true},
     {"withheld", WEIR_FIELD_U32, AT(withheld), 0, true},

@@ -35,7 +35,7 @@ static weir_curve in_line(const weir_decision_input *in, const weir_plan *plan, 
   exchange.per_byte_s *= weir_plan_shortened(in->shortened, plan);
   if (arm == WEIR_ARMS) return exchange;
   const size_t kept = weir_plan_kept(in->low_rank, plan, in->elements);
-  weir_cost_terms terms = weir_cost_plan_between(plan, shape, in->elements, kept);
+  weir_cost_terms terms = weir_cost_plan_between(plan, shape, &link, in->elements, kept);
   weir_cost_scale(&terms, weir_plan_shortened(in->shortened, plan));
   const double processors = weir_cost_plan_processors(plan, shape, &link, in->elements, kept);
   const double whole = weir_curve_at(&exchange, bytes);

@@ -21,7 +21,7 @@ bool weir_network_known(const weir_network *network, int workers) {
 
 weir_group_shape weir_loop_shape(const weir_loop *loop) {
   return (weir_group_shape){loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers,
-                            loop->told, loop->largest};
+                            loop->told, loop->largest, loop->order};
 }
 
 uint32_t weir_loop_open_trigger(const weir_loop *loop, const weir_observation *seen) {
@@ -107,6 +107,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   in->workers = (uint64_t)loop->workers;
   in->hosts = (uint64_t)loop->hosts;
   in->largest = (uint64_t)loop->largest;
+  in->order = loop->order;
   in->devices = loop->devices ? 1 : 0;
   in->told = loop->told ? 1 : 0;
   in->risk = loop->risk;

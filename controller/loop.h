@@ -129,8 +129,9 @@ typedef struct weir_paper_trial {
 struct weir_loop {
   const weir_policy *policy;
   int workers;
-  int hosts;   /* machines they are on */
-  int largest; /* ranks of the largest of them; 0: unknown */
+  int hosts;      /* machines they are on */
+  int largest;    /* ranks of the largest of them; 0: unknown */
+  uint64_t order; /* how ranks lie on them (weir_group_shape) */
   bool devices;
   bool told;     /* NCCL is told to sum by ring or tree */
   uint32_t risk; /* weir_risk */

@@ -128,7 +128,7 @@ static double hitopk_scratch(const weir_plan *plan, const weir_memory_form *form
 
 /* What sums of floats come in, of each communicator. */
 static double path_scratch(const weir_plan *plan, const weir_memory_form *form, size_t n) {
-  const weir_group_shape shape = {form->ranks, form->hosts, false, 0};
+  const weir_group_shape shape = {form->ranks, form->hosts, false, 0, 0};
   double bytes = 0.0;
   weir_path path;
   if (!weir_path_of(plan, &path)) return 0.0;
@@ -224,7 +224,7 @@ weir_memory_form weir_memory_form_of(weir_group_shape shape, int most) {
 double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, size_t elements,
                         size_t kept) {
   const uint32_t scheme = scheme_of(plan, form, elements, kept);
-  const weir_group_shape shape = {form->ranks, form->hosts, false, 0};
+  const weir_group_shape shape = {form->ranks, form->hosts, false, 0, 0};
   const weir_bucket_room room = weir_bucket_room_of(plan, scheme, shape, elements, kept);
   return buffers(plan, scheme, form, elements, kept) + room_bytes(&room, plan, scheme) +
          collective_scratch(plan, scheme, form, elements, kept) +
@@ -235,7 +235,7 @@ double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, siz
 
 double weir_plan_room(const weir_plan *plan, const weir_memory_form *form, size_t elements,
                       size_t kept) {
-  const weir_group_shape shape = {form->ranks, form->hosts, true, 0};
+  const weir_group_shape shape = {form->ranks, form->hosts, true, 0, 0};
   return weir_room_takes(weir_bucket_stays(plan, scheme_of(plan, form, elements, kept), shape,
                                            form->rooms_inside, elements, kept));
 }

@@ -8,7 +8,7 @@
 weir_group_shape weir_path_shape(const weir_engine *engine) {
   const weir_comm *comm = engine->config.comm;
   const int hosts = weir_comm_levelled(comm) ? weir_comm_hosts(comm) : engine->size;
-  return (weir_group_shape){engine->size, hosts, false, 0};
+  return (weir_group_shape){engine->size, hosts, false, 0, 0};
 }
 
 /* The length of what has been compressed beforehand stands where those of messages do. */

@@ -1,5 +1,6 @@
 /* A plan's buckets and their memory.  It is made when the plan comes into force, never in a step.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,8 @@
 #include "engine/lowrank.h"
 #include "engine/memory.h"
 
-#define LINE 64 /* every part of the arena begins on a cache line */
+#define LINE 64            /* every part of the arena begins on a cache line */
+#define PRICED_WITHIN 0.02 /* of what terms were found for, a link is the same */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -134,10 +136,18 @@ static bool is_damped(const weir_bucket *bucket) {
          bucket->plan.cr < 5.0 / 32;
 }
 
+/* By the row that runs; link NULL: unknown. */
+static void price(weir_bucket *bucket, const weir_link *link) {
+  const weir_group_shape shape = weir_comm_shape(bucket->engine->config.comm);
+  weir_plan charged = bucket->plan;
+  charged.scheme = bucket->scheme;
+  bucket->terms = weir_cost_plan_between(&charged, shape, link, bucket->n, bucket->kept);
+  bucket->due = weir_cost_gathered(&charged, bucket->n, bucket->kept);
+}
+
 /* Bucket `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
 static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t number, size_t first,
                             size_t end, size_t *offset) {
-  const weir_group_shape shape = weir_comm_shape(engine->config.comm);
   bucket->engine = engine;
   bucket->number = number;
   bucket->first = first;
@@ -156,11 +166,16 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
                 bucket->scheme == WEIR_SCHEME_HITOPK || bucket->scheme == WEIR_SCHEME_PATH;
   bucket->leaves = !bucket->whole || (bucket->codec->rounds && !engine->config.without_feedback);
   bucket->damped = is_damped(bucket);
-  weir_plan charged = bucket->plan;
-  charged.scheme = bucket->scheme;
-  bucket->terms = weir_cost_plan_between(&charged, shape, bucket->n, bucket->kept);
-  bucket->due = weir_cost_gathered(&charged, bucket->n, bucket->kept);
+  price(bucket, NULL);
   return WEIR_OK;
+}
+
+void weir_set_price(weir_engine *engine, const weir_link *link) {
+  weir_bucket_set *const set = &engine->set;
+  const double ratio = link->alpha / link->beta;
+  if (fabs(ratio - set->priced_for) <= PRICED_WITHIN * set->priced_for) return;
+  for (size_t k = 0; k < set->count; k++) price(&set->bucket[k], link);
+  set->priced_for = ratio;
 }
 
 static void release_set(const weir_engine *engine, weir_bucket_set *set) {

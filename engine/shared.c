@@ -101,9 +101,9 @@ static void count_list(weir_bucket *bucket, size_t bytes) {
   const double expected =
       weir_wire_expected(bucket->n, bucket->kept, (weir_wire_format)bucket->plan.wire, false);
   const uint32_t row = bucket->broadcast->id;
-  const int ranks = bucket->engine->size;
-  bucket->passage.extra_bytes = weir_cost_broadcast(row, ranks, (double)bytes).byte_terms -
-                                weir_cost_broadcast(row, ranks, expected).byte_terms;
+  const weir_group_shape shape = weir_comm_shape(bucket->engine->config.comm);
+  bucket->passage.extra_bytes = weir_cost_lists(row, shape, NULL, (double)bytes).byte_terms -
+                                weir_cost_lists(row, shape, NULL, expected).byte_terms;
 }
 
 static weir_status fetch(weir_bucket *bucket, int root) {

@@ -122,6 +122,15 @@ void weir_engine_network(const weir_engine *engine, weir_step_info *info) {
       goodput > 0 ? fmin(goodput, info->bandwidth_bytes_s) : info->bandwidth_bytes_s;
 }
 
+void weir_telemetry_price(weir_engine *engine) {
+  weir_step_info now = {0};
+  if (engine->size == 1) return;
+  weir_engine_network(engine, &now);
+  if (now.latency_s <= 0 || now.goodput_bytes_s <= 0) return;
+  const weir_link link = {.alpha = now.latency_s, .beta = 1 / now.goodput_bytes_s};
+  weir_set_price(engine, &link);
+}
+
 static double mean_gain(const weir_engine *engine) {
   double sum = 0;
   for (int r = 0; r < engine->size; r++) {

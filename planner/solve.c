@@ -44,10 +44,10 @@ weir_curve weir_solve_exchange(const weir_plan *plan, weir_group_shape shape, co
   double seconds[2] = {INFINITY, INFINITY};
   for (size_t k = 0; k < 2 && weir_codec_find(plan->codec); k++) {
     const weir_cost_terms terms =
-        weir_cost_plan_between(plan, shape, elements[k], weir_cost_kept(plan, elements[k]));
+        weir_cost_plan_between(plan, shape, link, elements[k], weir_cost_kept(plan, elements[k]));
     seconds[k] = weir_cost_links(&terms, link);
   }
-  /* Terms of a pipelined row are those of a usual link, and on another may have fewer of them. */
+  /* Of a row whose path depends on the link a longer message may have fewer latencies. */
   const double slope =
       fmax(0.0, (seconds[1] - seconds[0]) / (4.0 * (double)(elements[1] - elements[0])));
   return (weir_curve){.fixed_s = fmax(0.0, seconds[0] - slope * 4.0 * (double)elements[0]),

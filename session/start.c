@@ -461,6 +461,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .world_size = session->options.world_size,
       .hosts = group.hosts,
       .largest = group.largest,
+      .order = group.order,
       .told = group.told,
       .devices = session->devices,
       .layout = layout,

@@ -116,68 +116,73 @@ bool weir_coder_fits(const weir_coder *coder, size_t many, size_t messages, size
 
 /* --- cost ------------------------------------------------------------------------------------- */
 
-/* Bytes of a message of so many of the elements. */
+/* Bytes of a message of so many of the elements, of which all in one message would have `bytes`:
+ * the codec's bound, or as far from it. */
 static double carried(const weir_coder *coder, size_t elements, double bytes, size_t count) {
   if (count == 0) return 0.0;
-  const double header = (double)message_of(coder, 0);
-  const size_t block = block_of(coder), blocks = count / block + (count % block != 0);
-  return fmax(0.0, bytes - header) * (double)count / (double)elements + (double)blocks * header;
+  const double whole = (double)message_of(coder, elements),
+               part = (double)weir_coder_bound(coder, count);
+  return bytes == whole ? part : part * bytes / whole;
 }
 
 /* A round for each part of a share, and one for the sums; in each every rank waits for all. */
-static weir_cost_terms sra_cost(int n, const weir_coder *coder, size_t elements, double bytes) {
-  const size_t share = weir_ring_chunk(elements, n, 0).count;
+static weir_cost_terms sra_cost(weir_group_shape shape, int columns, const weir_link *link,
+                                const weir_coder *coder, size_t elements, double bytes) {
+  const size_t share = weir_ring_chunk(elements, shape.ranks, 0).count;
   bool small = false;
-  const int parts = weir_sra_parts(coder, elements, n, &small);
-  weir_cost_terms t = weir_cost_exchange(n, 1, carried(coder, elements, bytes, share));
-  for (int part = 0; part < parts; part++) {
-    const size_t count = weir_ring_chunk(share, parts, part).count;
-    const weir_cost_terms out = weir_cost_exchange(n, 1, carried(coder, elements, bytes, count));
-    t.alpha_terms += out.alpha_terms;
-    t.byte_terms += out.byte_terms;
-  }
-  t.spread_terms = weir_cost_spread(n, t.alpha_terms, t.byte_terms);
-  return t;
+  const int parts = weir_sra_parts(coder, elements, shape.ranks, &small);
+  double round[3];
+  for (int part = 0; part < parts; part++)
+    round[part] = carried(coder, elements, bytes, weir_ring_chunk(share, parts, part).count);
+  round[parts] = carried(coder, elements, bytes, share);
+  return weir_cost_exchanges(shape, columns, link, round, parts + 1);
 }
 
-weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder *coder,
-                                     size_t elements, double bytes) {
+/* On the links of the only machine, where there is no other. */
+static weir_cost_terms links(uint32_t row, weir_group_shape shape, const weir_link *link,
+                             double bytes) {
+  const weir_cost cost = weir_cost_row(WEIR_KIND_ALLREDUCE, row, shape, link, bytes);
+  return shape.hosts == 1 ? cost.inner : cost.outer;
+}
+
+/* Among all ranks, machines or not. */
+static weir_cost_terms flat_cost(uint32_t algorithm, weir_group_shape shape, const weir_link *link,
+                                 const weir_coder *coder, size_t elements, double bytes) {
+  const int n = shape.ranks;
   if (n <= 1) return (weir_cost_terms){0.0, 0.0, 0.0};
   const size_t share = weir_ring_chunk(elements, n, 0).count;
   switch (algorithm) {
     case WEIR_COMPRESSED_SRA:
     case WEIR_COMPRESSED_HIER_SRA: /* every rank a machine of its own */
-      return sra_cost(n, coder, elements, bytes);
+      return sra_cost(shape, 1, link, coder, elements, bytes);
     case WEIR_COMPRESSED_RING: /* of n shares */
-      return weir_cost_allreduce(WEIR_ALLREDUCE_RING, n,
-                                 n * carried(coder, elements, bytes, share));
+      return links(WEIR_ALLREDUCE_RING, shape, link, n * carried(coder, elements, bytes, share));
     case WEIR_COMPRESSED_TREE:
-      return weir_cost_allreduce(WEIR_ALLREDUCE_TREE, n, carried(coder, elements, bytes, elements));
+      return links(WEIR_ALLREDUCE_TREE, shape, link, carried(coder, elements, bytes, elements));
     case WEIR_COMPRESSED_ONE_SHOT:
-      return weir_cost_allreduce(WEIR_ALLREDUCE_DIRECT, n,
-                                 carried(coder, elements, bytes, elements));
+      return links(WEIR_ALLREDUCE_DIRECT, shape, link, carried(coder, elements, bytes, elements));
     default: return (weir_cost_terms){INFINITY, INFINITY, 0.0};
   }
 }
 
+weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder *coder,
+                                     size_t elements, double bytes) {
+  const weir_group_shape apart = {.ranks = n, .hosts = n};
+  return flat_cost(algorithm, apart, NULL, coder, elements, bytes);
+}
+
 weir_cost_terms weir_cost_compressed_between(uint32_t algorithm, weir_group_shape shape,
-                                             const weir_coder *coder, size_t elements,
-                                             double bytes) {
+                                             const weir_link *link, const weir_coder *coder,
+                                             size_t elements, double bytes) {
   const int inside = weir_shape_even(shape) ? shape.ranks / shape.hosts : 1;
   if (algorithm == WEIR_COMPRESSED_HIER_SRA && inside > 1) {
     if (shape.hosts == 1) /* which sums without compressing */
       return weir_cost_allreduce(WEIR_ALLREDUCE_RING, shape.ranks, 4.0 * (double)elements);
     const size_t share = weir_ring_chunk(elements, inside, 0).count;
-    weir_cost_terms t = sra_cost(shape.hosts, coder, share, (double)message_of(coder, share));
-    t.byte_terms *= inside;
-    return t;
+    const weir_group_shape across = {.ranks = shape.hosts, .hosts = shape.hosts};
+    return sra_cost(across, inside, link, coder, share, (double)message_of(coder, share));
   }
-  weir_cost_terms t = weir_cost_compressed(algorithm, shape.ranks, coder, elements, bytes);
-  /* Around a ring one rank of a machine uses its link at a time, and of a tree the root's link has
-   * the most, else all may at once. */
-  if (shape.hosts > 1 && algorithm != WEIR_COMPRESSED_RING && algorithm != WEIR_COMPRESSED_TREE)
-    t.byte_terms *= (double)shape.ranks / shape.hosts;
-  return t;
+  return flat_cost(algorithm, shape, link, coder, elements, bytes);
 }
 
 /* --- encoding --------------------------------------------------------------------------------- */

@@ -340,7 +340,7 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
 weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements,
                            double cr, weir_wire_format wire) {
   const int m = shape.hosts < 1 ? 1 : shape.hosts, n = (shape.ranks + m - 1) / m;
-  const weir_group_shape inside = {n, 1, false, 0}, across = {m, m, false, 0};
+  const weir_group_shape inside = {n, 1, false, 0, 0}, across = {m, m, false, 0, 0};
   const size_t share = weir_ring_chunk(elements, n, 0).count;
   const double message = weir_wire_expected(share, weir_kept_of(share, cr), wire, true);
   weir_cost cost = weir_cost_sum(

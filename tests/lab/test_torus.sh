@@ -6,8 +6,9 @@ set -u
 tools=$(cd "$(dirname "$1")/../tests" && pwd)
 fail() { echo "FAILED: $*"; exit 1; }
 
-for each in 2 4; do
-  times=$("$tools/torus_ranks" 2 $each 30 2>&1)
+for machines in abab abababab; do
+  each=$((${#machines} / 2))
+  times=$("$tools/machine_ranks" $machines 30 0 131072 2>&1)
   code=$?
   [ $code = 77 ] && { echo "SKIPPED: links cannot be shaped here: $times"; exit 77; }
   [ $code = 0 ] || fail "2 x $each: exit $code: $times"

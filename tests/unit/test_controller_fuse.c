@@ -139,9 +139,10 @@ static size_t paths_in(size_t count, weir_plan *last) {
 
 /* Eight ranks on two machines.  hier-sra exchanges parts between machines and then gathers their
  * sums, a path that gathers what is compressed of a machine's sum has as many bytes to send, to the
- * one other machine there is, and one latency less. */
+ * one other machine there is, and one latency less, where that is longer than the messages of a
+ * machine's other ranks take. */
 Test(controller_fuse, two_machines_gather_once_where_sums_would_go_twice) {
-  weir_decision_input in = world(0.005, 1e8, 0.2);
+  weir_decision_input in = world(0.05, 1e8, 0.2);
   weir_plan path = {0};
   in.workers = 8;
   in.hosts = 2;
@@ -222,10 +223,12 @@ Test(controller_fuse, a_path_is_charged_what_goes_on_inside) {
   weir_plan plan;
   cr_assert_eq(weir_plan_parse("qsgd:0.125:path=rs.c.ag.d.ag", &plan), WEIR_OK);
   cr_assert_float_eq(
-      weir_cost_plan_processors(&plan, (weir_group_shape){8, 2, false, 0}, &link, 8000, 8000),
+      weir_cost_plan_processors(&plan, (weir_group_shape){8, 2, false, 0, 0}, &link, 8000, 8000),
       6e-6 + 48e-6, 1e-12);
   cr_assert_eq(
-      weir_cost_plan_processors(&plan, (weir_group_shape){8, 1, false, 0}, &link, 8000, 8000), 0.0);
+      weir_cost_plan_processors(&plan, (weir_group_shape){8, 1, false, 0, 0}, &link, 8000, 8000),
+      0.0);
   cr_assert_eq(
-      weir_cost_plan_processors(&plan, (weir_group_shape){8, 8, false, 0}, &link, 8000, 8000), 0.0);
+      weir_cost_plan_processors(&plan, (weir_group_shape){8, 8, false, 0, 0}, &link, 8000, 8000),
+      0.0);
 }

@@ -17,7 +17,7 @@ static double prior(const weir_plan *plan, weir_group_shape shape, size_t elemen
  * their 60. */
 Test(decide, processors_by_hand) {
   const weir_plan ring = plan_of("none:1:dense-ring");
-  const weir_group_shape shape = {4, 4, false, 0};
+  const weir_group_shape shape = {4, 4, false, 0, 0};
   weir_link processors = {.message_s = 1e-4};
   weir_link link = weir_model_link(&processors, 1e-3, 1e8);
   cr_assert_float_eq(prior(&ring, shape, 1000000, &link), 0.066, 1e-9);
@@ -41,7 +41,7 @@ Test(decide, processors_by_hand) {
  * (the last has 64, which fill whole bytes at any width), each with two floats for its grid (L2:
  * one), and 125,000 bytes of codes for every bit; the other encoders' scales count once. */
 Test(decide, encoders_are_priced_by_their_messages) {
-  const weir_group_shape shape = {4, 4, false, 0};
+  const weir_group_shape shape = {4, 4, false, 0, 0};
   const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
   const struct {
     const char *plan;
@@ -89,7 +89,7 @@ Test(decide, encoders_are_priced_by_their_messages) {
 Test(decide, devices_are_proposed_what_hosts_are) {
   const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
   const weir_plan encoder = plan_of("fp16:0.5:ag"), list = plan_of("topk:1:ag");
-  const weir_group_shape shape = {4, 4, false, 0};
+  const weir_group_shape shape = {4, 4, false, 0, 0};
   cr_assert_float_eq(prior(&encoder, shape, 1000000, &link), 2e-3 + 3 * 2000016 / 1e8, 1e-12);
   cr_assert_float_eq(prior(&list, shape, 1000000, &link), 2e-3 + 3 * 8000016 / 1e8, 1e-12);
   for (int paper = 0; paper < 2; paper++) {
@@ -165,7 +165,7 @@ Test(decide, what_sums_of_messages_leave_is_kept_where_they_are_made) {
               {"powersgd:4:dense:auto-bf16", true, 1945e-6}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const weir_plan plan = plan_of(rows[i].plan);
-    cr_expect_float_eq(weir_plan_compress(&plan, (weir_group_shape){4, 4, false, 0}, 1000000,
+    cr_expect_float_eq(weir_plan_compress(&plan, (weir_group_shape){4, 4, false, 0, 0}, 1000000,
                                           rows[i].devices, compress),
                        rows[i].seconds, 1e-12, "%s", rows[i].plan);
   }

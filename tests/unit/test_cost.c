@@ -9,6 +9,7 @@
 #include "collectives/collective.h"
 #include "collectives/compressed.h"
 #include "collectives/cost.h"
+#include "collectives/cost_walk.h"
 #include "collectives/patterns/patterns.h"
 #include "controller/decide.h"
 #include "kernels/codec.h"
@@ -170,17 +171,21 @@ Test(cost, further_all_reduces_by_hand) {
   }
 }
 
-/* By hand, 4 workers, a link's latencies and bytes.  1000 elements of fp32 are 4000 bytes.
- *   a machine each: hier-ring is the ring, 6 and 1.5 * 4000; sra sends 3 shares of a message of
- * 800, of which 16 are header: 212 each, to others at once, and gathers 3 at once, 1 + 1 and 636
- * + 636 (CGX, section 3: 2 latencies); its ring 6 and 6 * 212; its tree 4 and 4 * 800; MPI's own
- * for short messages is a tree, 4 and 4 * 4000; hitopk sends 3 others at once a message of 16 + 8 *
- * 100. two machines of 2: hier-ring sends shares of 2000 around a ring of 2, 2 and 2000, by two
- * ranks at once; around the flat ring one rank of a machine sends at a time, and of a tree the
- * root's link has the most, else both do; star's list is 16 + 4 * 100, twice; hitopk selects 50 of
- * 500 and gathers 16 + 8 * 50 in 1 round, twice; of a half 250 of 500. one machine: reduce-scatter
- * and all-gather, 3 + 3 and 3000 + 3000, nothing between. NCCL's ring and tree count machines, of
- * which 2 are two hops apart, or the ranks of a single one. */
+/* By hand, 4 workers, a link's latencies and bytes.  1000 elements of fp32 are 4000 bytes. a
+ * machine each: hier-ring is the ring, 6 and 1.5 * 4000; by 4 bits a quarter is a bucket of 128 and
+ * one of 122, 16 + 72 + 8 + 64 = 160 bytes: sra sends 3 of them to others at once, and gathers 3 at
+ * once, 1 + 1 and 480 + 480 (CGX, section 3: 2 latencies); its ring 6 and 6 * 160; its tree 4 and 4
+ * * 580; MPI's own for short messages is a tree, 4 and 4 * 4000; hitopk sends 3 others at once a
+ * message of 16 + 8 * 100. two machines of 2, "aabb": hier-ring sends shares of 2000 around a ring
+ * of 2, 2 and 2000, by two ranks at once.  Around the flat ring a machine sends 6 messages of 1000,
+ * and a message crosses with every second hop of 6.  Of the tree rank 2 alone sends to the other
+ * machine, and is sent to. Everybody to everybody is 2 * 2 messages over a machine's link: sra
+ * twice 4 * 160.  Bruck's first round has one message over it, its second 2 of 2 blocks.  star's
+ * list of 16 + 4 * 100 goes from 0 to 2 and on inside; or from 1 to 3 and 2, and from 3 to 0: 1.5
+ * latencies and times as many bytes on the mean.  hitopk selects 50 of 500 and gathers 16 + 8 * 50
+ * in 1 round, twice; of a half 250 of 500. one machine: reduce-scatter and all-gather, 3 + 3 and
+ * 3000 + 3000, nothing between. NCCL's ring and tree count machines, of which 2 are two hops apart,
+ * or the ranks of a single one. */
 Test(cost, machines_and_compressed_sums_by_hand) {
   static const struct {
     const char *plan;
@@ -189,27 +194,27 @@ Test(cost, machines_and_compressed_sums_by_hand) {
     double hops, bytes;
   } rows[] = {
       {"none:1:dense-hier-ring", 4, 1000, 6, 6000},
-      {"qsgd:0.125:sra", 4, 800, 2, 1272},
-      {"qsgd:0.125:compressed-ring", 4, 800, 6, 1272},
-      {"qsgd:0.125:compressed-tree", 4, 800, 4, 3200},
+      {"qsgd:0.125:sra", 4, 580, 2, 960},
+      {"qsgd:0.125:compressed-ring", 4, 580, 6, 960},
+      {"qsgd:0.125:compressed-tree", 4, 580, 4, 2320},
       {"none:1:native", 4, 1000, 4, 16000},
       {"none:1:native-ring", 4, 1000, 6, 6000},
       {"none:1:native-tree", 4, 1000, 4, 8000},
       {"topk:0.1:hitopk", 4, 100, 1, 3 * 816},
       {"none:1:dense-hier-ring", 2, 1000, 2, 4000},
-      {"none:1:dense-ring", 2, 1000, 6, 6000},
-      {"none:1:dense-tree", 2, 1000, 4, 16000},
+      {"none:1:dense-ring", 2, 1000, 3, 6000},
+      {"none:1:dense-tree", 2, 1000, 2, 8000},
       {"none:1:native-ring", 2, 1000, 2, 4000},
       {"none:1:native-tree", 2, 1000, 2, 8000},
       {"randomk:0.1:art-native-tree", 2, 100, 2, 800},
-      {"qsgd:0.125:sra", 2, 800, 2, 2544},
-      {"qsgd:0.125:compressed-ring", 2, 800, 6, 1272},
-      {"qsgd:0.125:compressed-tree", 2, 800, 4, 3200},
+      {"qsgd:0.125:sra", 2, 580, 2, 2 * 4 * 160},
+      {"qsgd:0.125:compressed-ring", 2, 580, 3, 960},
+      {"qsgd:0.125:compressed-tree", 2, 580, 2, 1160},
       {"topk:0.1:hitopk", 2, 100, 1, 2 * 416},
       {"topk:0.5:hitopk", 2, 500, 1, 2 * 2016},
-      {"topk:0.1:ag", 2, 100, 2, 2 * 3 * 816},
+      {"topk:0.1:ag", 2, 100, 2, (1 + 2 * 2) * 816},
       {"randomk:0.1:art-hier-ring", 2, 100, 2, 400},
-      {"star:0.1:art-hier-ring", 2, 100, 2 + 2, 400 + 2 * 416},
+      {"star:0.1:art-hier-ring", 2, 100, 2 + 1.5, 400 + 1.5 * 416},
       {"none:1:dense-hier-tree", 1, 1000, 6, 6000},
       {"none:1:dense-tree", 1, 1000, 4, 16000},
       {"none:1:native-ring", 1, 1000, 6, 6000},
@@ -219,7 +224,7 @@ Test(cost, machines_and_compressed_sums_by_hand) {
     weir_plan plan;
     cr_assert_eq(weir_plan_parse(rows[i].plan, &plan), WEIR_OK, "%s", weir_last_error());
     const weir_cost_terms t = weir_cost_plan_between(
-        &plan, (weir_group_shape){4, rows[i].hosts, false, 0}, 1000, rows[i].kept);
+        &plan, (weir_group_shape){4, rows[i].hosts, false, 0, 0}, NULL, 1000, rows[i].kept);
     cr_assert(near(t.alpha_terms, rows[i].hops) && near(t.byte_terms, rows[i].bytes),
               "%s on %d machines: %g hops, %g bytes", rows[i].plan, rows[i].hosts, t.alpha_terms,
               t.byte_terms);
@@ -454,8 +459,8 @@ Test(cost, rows_of_the_other_collectives_by_hand) {
 static bool same(double got, double want) { return fabs(got - want) <= 1e-9 * fabs(want); }
 
 /* One all-gather, of 2 rounds among 4 ranks, whatever the messages' length.  fp16: 16 bytes of
- * header and 2 an element.  topk of half of 4800: 16 and 8 an element.  On 2 machines both ranks of
- * one send. */
+ * header and 2 an element.  topk of half of 4800: 16 and 8 an element.  Of 2 machines each sends
+ * one block in the first round and 2 * 2 in the second. */
 Test(cost_plans, gathered_by_hand) {
   static const struct {
     const char *plan;
@@ -463,17 +468,17 @@ Test(cost_plans, gathered_by_hand) {
     size_t elements, kept;
     double hops, bytes;
   } rows[] = {
-      {"fp16:0.5:ag", {4, 4, false, 0}, 10000, 20016, 2, 3 * 20016},
-      {"fp16:0.5:ag", {4, 4, true, 0}, 10000, 20016, 2, 3 * 20016},
-      {"topk:0.5:ag", {4, 4, false, 0}, 4800, 2400, 2, 3 * 19216},
-      {"topk:0.5:ag", {4, 2, false, 0}, 4800, 2400, 2, 2 * 3 * 19216},
-      {"topk:0.5:ag", {1, 1, false, 0}, 4800, 2400, 0, 0},
+      {"fp16:0.5:ag", {4, 4, false, 0, 0}, 10000, 20016, 2, 3 * 20016},
+      {"fp16:0.5:ag", {4, 4, true, 0, 0}, 10000, 20016, 2, 3 * 20016},
+      {"topk:0.5:ag", {4, 4, false, 0, 0}, 4800, 2400, 2, 3 * 19216},
+      {"topk:0.5:ag", {4, 2, false, 0, 0}, 4800, 2400, 2, 5 * 19216},
+      {"topk:0.5:ag", {1, 1, false, 0, 0}, 4800, 2400, 0, 0},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const weir_plan plan = planned(rows[i].plan);
     cr_assert_eq(weir_cost_kept(&plan, rows[i].elements), rows[i].kept);
     const weir_cost_terms t =
-        weir_cost_plan_between(&plan, rows[i].shape, rows[i].elements, rows[i].kept);
+        weir_cost_plan_between(&plan, rows[i].shape, NULL, rows[i].elements, rows[i].kept);
     cr_assert(same(t.alpha_terms, rows[i].hops), "row %zu: %g latencies", i, t.alpha_terms);
     cr_assert(same(t.byte_terms, rows[i].bytes), "row %zu: %g bytes", i, t.byte_terms);
   }
@@ -486,7 +491,7 @@ Test(cost_plans, a_tenth_of_a_model_by_hand) {
   const weir_link link = {.alpha = 1e-3, .beta = 8e-10};
   const size_t n = 11700000, kept = weir_cost_kept(&plan, n);
   const double seconds =
-      weir_cost_plan_seconds(&plan, (weir_group_shape){8, 8, false, 0}, &link, n, kept, NULL);
+      weir_cost_plan_seconds(&plan, (weir_group_shape){8, 8, false, 0, 0}, &link, n, kept, NULL);
   cr_assert_eq(kept, 1170000);
   cr_assert(same(seconds, 3e-3 + 7 * (16 + 8.0 * 1170000) * 8e-10), "%g", seconds);
 }
@@ -497,7 +502,7 @@ Test(cost_plans, processors_by_hand) {
   const weir_plan plan = planned("fp16:0.5:ag");
   const weir_link link = {.alpha = 10e-3, .beta = 8e-9, .message_s = 1e-3};
   const double seconds =
-      weir_cost_plan_processors(&plan, (weir_group_shape){4, 4, false, 0}, &link, 10000, 20016);
+      weir_cost_plan_processors(&plan, (weir_group_shape){4, 4, false, 0, 0}, &link, 10000, 20016);
   cr_assert(same(seconds, 6e-3 - 60048 * 8e-9), "%g", seconds);
 }
 
@@ -524,13 +529,13 @@ Test(cost_plans, shared_by_hand) {
 }
 
 /* 4 ranks, 4 bits: blocks of 16 KiB * 8 / 4 = 32768 elements.  200000 elements are 1563 buckets
- * with 8 bytes of grid each and 100000 bytes of codes behind a header of 16: a share of 50000 is a
- * quarter of these 112504 and has 2 headers, 28158.  SRA sends 3 shares at once and gathers as many
- * at once; the ring has 6 hops of a share; the tree 4 of all, in 7 blocks, 112616.
- *   fp16: blocks of 8192.  Of 100000 elements a share of 25000 is 50000 bytes and 4 headers, and
- * two of them do not fit the 100000 bytes of its floats: halves of 12500 go one after the other, 2
- * latencies, with 2 headers each, 25032 bytes.  All are 13 blocks, 200208 bytes.
- *   A single rank sends nothing. */
+ * with 8 bytes of grid each and 100000 bytes of codes behind a header of 16.  A share of 50000 is a
+ * block of 256 buckets of 72 bytes, and 134 with 80 elements more, 16 + 18432 + 16 + 9648 + 48.
+ * SRA sends 3 shares at once and gathers as many at once; the ring has 6 hops of a share; the tree
+ * 4 of all, in 7 blocks, 112616. fp16: blocks of 8192.  Of 100000 elements a share of 25000 is
+ * 50000 bytes and 4 headers, and two of them do not fit the 100000 bytes of its floats: halves of
+ * 12500 go one after the other, 2 latencies, with 2 headers each, 25032 bytes.  All are 13 blocks,
+ * 200208 bytes. A single rank sends nothing. */
 Test(cost_plans, compressed_all_reduces_by_hand) {
   static const struct {
     const char *plan;
@@ -539,8 +544,8 @@ Test(cost_plans, compressed_all_reduces_by_hand) {
     size_t elements, bytes;
     double hops, carried;
   } rows[] = {
-      {"qsgd:0.125:sra", WEIR_COMPRESSED_SRA, 4, 200000, 112520, 2, 6 * 28158},
-      {"qsgd:0.125:compressed-ring", WEIR_COMPRESSED_RING, 4, 200000, 112520, 6, 6 * 28158},
+      {"qsgd:0.125:sra", WEIR_COMPRESSED_SRA, 4, 200000, 112520, 2, 6 * 28160},
+      {"qsgd:0.125:compressed-ring", WEIR_COMPRESSED_RING, 4, 200000, 112520, 6, 6 * 28160},
       {"qsgd:0.125:compressed-tree", WEIR_COMPRESSED_TREE, 4, 200000, 112520, 4, 4 * 112616},
       {"fp16:0.5:sra", WEIR_COMPRESSED_SRA, 4, 100000, 200016, 3, 3 * (2 * 25032 + 50064)},
       {"fp16:0.5:compressed-ring", WEIR_COMPRESSED_RING, 4, 100000, 200016, 6, 6 * 50064},
@@ -564,23 +569,24 @@ Test(cost_plans, compressed_all_reduces_by_hand) {
 
 /* 1000 elements by 4 bits: half of them are 3 buckets and 116 elements, whose codes are 15 times 4
  * bytes, 16 + 3 * 72 + 8 + 60 = 300; a quarter 16 + 72 + 8 + 64 = 160.  Two machines of 2 ranks: of
- * a share of 500 each rank sends half to the other machine and gets its sum, 2 latencies and (300 -
- * 16) / 2 + 16 = 158 each way, for 2 ranks on one link; of 4 ranks: (160 - 16) / 2 + 16 = 88 each
- * way, for 4 ranks.  A machine each: sra among 4, 3 * 2 * 212.  One machine: a sum of fp32, around
- * a ring. Uneven machines: sra, of which 5 ranks on 2 machines share links, 4 * 2 * (784 / 5 + 16)
- * * 2.5; so do 3 and 1, of which nobody can tell by the numbers of ranks and machines. */
+ * a share of 500 each rank sends half to the other machine and gets its sum, 2 latencies and 160
+ * each way, for 2 ranks on one link; of 4 ranks a half is 125 elements, 16 + 8 + 64 = 88 each way,
+ * for 4 ranks.  A machine each: sra among 4, 3 * 2 * 160.  One machine: a sum of fp32, around a
+ * ring.  Uneven machines: sra, of which 3 and 2 ranks send each other 3 * 2 messages of 200
+ * elements, 16 + 72 + 8 + 36, and as many sums; and 3 and 1, of which nobody can tell by the
+ * numbers of ranks and machines, 3 of a quarter's. */
 Test(cost_plans, compressed_between_machines_by_hand) {
   static const struct {
     weir_group_shape shape;
     double hops, bytes;
-  } rows[] = {{{4, 2, false, 0}, 2, 2 * 2 * 158},     {{8, 2, false, 0}, 2, 4 * 2 * 88},
-              {{4, 4, false, 0}, 2, 6 * 212},         {{4, 1, false, 0}, 6, 6000},
-              {{5, 2, false, 0}, 2, 8 * 172.8 * 2.5}, {{1, 1, false, 0}, 0, 0},
-              {{4, 2, false, 2}, 2, 2 * 2 * 158},     {{4, 2, false, 3}, 2, 6 * 212 * 2}};
+  } rows[] = {{{4, 2, false, 0, 0}, 2, 2 * 2 * 160}, {{8, 2, false, 0, 0}, 2, 4 * 2 * 88},
+              {{4, 4, false, 0, 0}, 2, 6 * 160},     {{4, 1, false, 0, 0}, 6, 6000},
+              {{5, 2, false, 0, 0}, 2, 2 * 6 * 132}, {{1, 1, false, 0, 0}, 0, 0},
+              {{4, 2, false, 2, 0}, 2, 2 * 2 * 160}, {{4, 2, false, 3, 0}, 2, 2 * 3 * 160}};
   const weir_plan plan = planned("qsgd:0.125:hier-sra");
   const size_t kept = weir_cost_kept(&plan, 1000);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const weir_cost_terms t = weir_cost_plan_between(&plan, rows[i].shape, 1000, 800);
+    const weir_cost_terms t = weir_cost_plan_between(&plan, rows[i].shape, NULL, 1000, 580);
     cr_assert(same(t.alpha_terms, rows[i].hops), "row %zu: %g latencies", i, t.alpha_terms);
     cr_assert(same(t.byte_terms, rows[i].bytes), "row %zu: %g bytes", i, t.byte_terms);
   }
@@ -588,18 +594,19 @@ Test(cost_plans, compressed_between_machines_by_hand) {
 }
 
 /* Messages as above, 24 bytes in front of each, on machines of three ranks and one: there is no
- * inside, and all four talk to each other.  Around a ring 3 hops of all elements' message; straight
- * to each other 3 rounds of a quarter's, two ranks on a link, and 3 hops of as much around a
- * ring. */
+ * inside, and all four talk to each other.  Around a ring 3 hops of all elements' message, of which
+ * one goes over two borders.  Straight to each other in 3 rounds, to rank r + 1, r + 2 and r + 3:
+ * the last rank sends and gets a quarter's in each, which has waited for one that crossed at the
+ * most; and 3 hops of a quarter's around a ring. */
 Test(cost_plans, paths_on_uneven_machines_by_hand) {
-  const weir_group_shape shape = {4, 2, false, 3};
+  const weir_group_shape shape = {4, 2, false, 3, 0};
   const weir_plan gathers = planned("qsgd:0.125:path=rs.c.ag.d.ag"),
                   divides = planned("qsgd:0.125:path=rs.c.a2a.d.c.ag.d.ag");
-  const weir_cost_terms all = weir_cost_plan_between(&gathers, shape, 1000, 0),
-                        cells = weir_cost_plan_between(&divides, shape, 1000, 0);
-  cr_assert(same(all.alpha_terms, 3) && same(all.byte_terms, 3 * (580 + 24)), "%g, %g",
+  const weir_cost_terms all = weir_cost_plan_between(&gathers, shape, NULL, 1000, 0),
+                        cells = weir_cost_plan_between(&divides, shape, NULL, 1000, 0);
+  cr_assert(same(all.alpha_terms, 2) && same(all.byte_terms, 3 * (580 + 24)), "%g, %g",
             all.alpha_terms, all.byte_terms);
-  cr_assert(same(cells.alpha_terms, 6) && same(cells.byte_terms, (3 * 2 + 3) * (160 + 24)),
+  cr_assert(same(cells.alpha_terms, 2 + 2) && same(cells.byte_terms, (3 + 3) * (160 + 24)),
             "%g, %g", cells.alpha_terms, cells.byte_terms);
 }
 
@@ -654,7 +661,7 @@ Test(cost_spread, rounds_take_what_the_recurrence_takes) {
  * root of 0.65634 * 6 * 6e6 = 4860.9 roots of bytes; at 1e-4 s for each 0.48609 s. */
 Test(cost_spread, rings_wait_and_trees_do_not) {
   const weir_link link = {.alpha = 1e-3, .beta = 1e-7, .deviation = 1e-4};
-  const weir_group_shape shape = {4, 4, false, 0};
+  const weir_group_shape shape = {4, 4, false, 0, 0};
   weir_plan ring, tree;
   cr_assert_eq(weir_plan_parse("none:1:dense-ring", &ring), WEIR_OK);
   cr_assert_eq(weir_plan_parse("none:1:dense-tree", &tree), WEIR_OK);
@@ -672,4 +679,85 @@ Test(cost_spread, gathering_waits_twice) {
   cr_assert_eq(weir_plan_parse("fp16:0.5:ag", &half), WEIR_OK);
   const weir_cost_terms t = weir_cost_plan(&half, 4, 500000, 1000000);
   cr_assert_float_eq(t.spread_terms, 1984.45, 0.01, "%g", t.spread_terms);
+}
+
+/* --- machines of several ranks ---------------------------------------------------------------- */
+
+/* By hand, 4 ranks, M = 4000 bytes, a unit of time a byte.  Around a ring 6 hops of 1000.  "aabb":
+ * either the link is busy all the time, 6000 and a latency, or a message has waited for the one
+ * that came two hops before over the other link, 3 latencies and 4000; at 1000 both are the same.
+ * "abab": two ranks of a machine in every hop, 12000 and a latency, or 6 latencies and 6000 and the
+ * 1000 of the rank before; at 1000 they are the same, too. */
+Test(cost_machines, rings_by_hand) {
+  static const struct {
+    uint64_t order;
+    double alpha, latencies, bytes;
+  } rows[] = {{0, 500, 1, 6000},
+              {0, 2000, 3, 4000},
+              {WEIR_ORDER_CYCLIC, 500, 1, 12000},
+              {WEIR_ORDER_CYCLIC, 2000, 6, 7000}};
+  const weir_plan plan = planned("none:1:dense-ring");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const weir_group_shape shape = {4, 2, false, 2, rows[i].order};
+    const weir_link link = {.alpha = rows[i].alpha, .beta = 1};
+    const weir_cost_terms t = weir_cost_plan_between(&plan, shape, &link, 1000, 1000);
+    cr_assert(same(t.alpha_terms, rows[i].latencies) && same(t.byte_terms, rows[i].bytes),
+              "row %zu: %g latencies, %g bytes", i, t.alpha_terms, t.byte_terms);
+  }
+}
+
+/* What was charged for halving among 4 and 8 ranks on two machines, with all of each rank's bytes,
+ * is 1.5 and 1.75 times what crosses: of 8, machine by machine, the first exchange of halves alone
+ * and the last one back, 4 ranks' on a link. */
+Test(cost_machines, halving_crosses_once_and_back) {
+  const weir_plan plan = planned("none:1:dense-halving");
+  for (int n = 4; n <= 8; n += 4) {
+    const weir_group_shape shape = {n, 2, false, n / 2, 0};
+    const weir_cost_terms t = weir_cost_plan_between(&plan, shape, NULL, 1000, 1000);
+    cr_assert(same(t.alpha_terms, 2) && same(t.byte_terms, n / 2 * 4000.0), "%d: %g, %g", n,
+              t.alpha_terms, t.byte_terms);
+  }
+}
+
+/* How ranks lie on machines is told as it is: to 13 ranks in any order, beyond in two. */
+Test(cost_machines, shapes_tell_who_is_where) {
+  static const char *const groups[] = {
+      "aabb", "abab", "abba",     "aaab",          "abbb",
+      "aab",  "aba",  "abcabcab", "abcabcabcabcc", "aaaabbbbccccddd"};
+  for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+    const int n = (int)strlen(groups[g]);
+    int host[16], hosts = 0;
+    for (int r = 0; r < n; r++) {
+      host[r] = groups[g][r] - 'a';
+      hosts = host[r] >= hosts ? host[r] + 1 : hosts;
+    }
+    const weir_group_shape shape = weir_shape_of(host, n, hosts);
+    cr_assert_lt(shape.order, UINT64_C(1) << 53);
+    for (int r = 0; r < n; r++)
+      cr_assert_eq(weir_shape_host(shape, r), host[r], "%s: rank %d is not on %d", groups[g], r,
+                   weir_shape_host(shape, r));
+    for (int h = 0; h < hosts; h++) {
+      int members = 0;
+      for (int r = 0; r < n; r++) members += host[r] == h;
+      cr_assert_eq(weir_shape_members(shape, h), members, "%s: machine %d", groups[g], h);
+    }
+  }
+}
+
+/* Large groups are charged as if every round began for all together: that is no less, but for a
+ * tenth of trees whose ranks send what is for later rounds ahead of others' messages. */
+Test(cost_machines, rounds_together_take_no_less) {
+  static const weir_group_shape shapes[] = {
+      {8, 2, false, 4, 0}, {12, 3, false, 4, WEIR_ORDER_CYCLIC}, {24, 5, false, 7, 0}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    for (uint32_t row = 0; row < WEIR_ALLREDUCE_COUNT; row++)
+      for (double alpha = 1e-5; alpha < 1; alpha *= 10) {
+        const weir_rounds r = weir_rounds_of(WEIR_KIND_ALLREDUCE, row, shapes[i], 1e6);
+        const weir_link link = {.alpha = alpha, .beta = 1e-8};
+        const weir_cost_terms walk = weir_cost_walk(&r, &link, 1e6),
+                              all = weir_cost_together(&r, 1e6);
+        const double least = row == WEIR_ALLREDUCE_TREE ? 0.9 : 1 - 1e-9;
+        cr_assert_geq(weir_cost_links(&all, &link), least * weir_cost_links(&walk, &link),
+                      "shape %zu, row %u, %g s", i, row, alpha);
+      }
 }

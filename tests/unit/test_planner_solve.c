@@ -239,7 +239,7 @@ Test(planner_solve, bad_rows_and_limits_are_refused) {
 Test(planner_solve, exchange_costs_by_hand) {
   const weir_plan ring = {.algorithm = WEIR_ALGORITHM_RING, .cr = 1.0};
   const weir_plan ag = {.codec = WEIR_CODEC_TOPK, .scheme = WEIR_SCHEME_GATHER, .cr = 0.01};
-  const weir_group_shape four = {4, 4, false, 0};
+  const weir_group_shape four = {4, 4, false, 0, 0};
   const weir_link link = {.alpha = 1e-3, .beta = 1e-9};
   weir_curve c = weir_solve_exchange(&ring, four, &link, 4e6);
   cr_assert_float_eq(c.fixed_s, 6e-3, 1e-12);
