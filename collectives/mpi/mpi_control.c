@@ -146,24 +146,15 @@ static void ask_all(mpt *self) {
   }
 }
 
-/* From `peer` along who waits for whom, to a rank that does not answer or waits for nobody. */
-static int end_of_chain(const mpt *self, int peer) {
-  int rank = peer;
-  for (int i = 0; i < self->base.size; i++) {
-    const mpt_peer *p = &self->peer[rank];
-    if (rank == self->base.rank) break;
-    if (!p->answered || p->waiting_on < 0) return rank;
-    rank = p->waiting_on;
-  }
-  for (int r = 0; r < self->base.size; r++)
-    if (!self->peer[r].answered) return r;
-  return peer; /* a circle of ranks that are all there */
+static weir_waiter waiter_of(const void *group, int rank) {
+  const mpt_peer *p = &((const mpt *)group)->peer[rank];
+  return (weir_waiter){p->answered, p->waiting_on};
 }
 
 weir_status mpt_blame_silence(mpt *self, int peer, uint64_t step) {
   ask_all(self);
   if (self->ended.reason != WEIR_OK) return weir_end_fail(&self->ended, self->base.rank);
-  const int culprit = end_of_chain(self, peer);
+  const int culprit = weir_end_of_chain(self, waiter_of, self->base.size, self->base.rank, peer);
   const bool answers = self->peer[culprit].answered;
   decide(self, WEIR_E_TIMEOUT, culprit);
   return weir_fail(WEIR_E_TIMEOUT, "rank %d did not answer in time (step %llu%s)", culprit,

@@ -120,6 +120,18 @@ weir_status weir_end_fail(const weir_end *end, int rank) {
   }
 }
 
+int weir_end_of_chain(const void *group, weir_waiter_of *of, int size, int own, int peer) {
+  int rank = peer;
+  for (int i = 0; i < size && rank != own; i++) {
+    const weir_waiter w = of(group, rank);
+    if (!w.answers || w.waiting_on < 0 || w.waiting_on >= size) return rank;
+    rank = w.waiting_on;
+  }
+  for (int r = 0; r < size; r++)
+    if (r != own && !of(group, r).answers) return r;
+  return peer;
+}
+
 weir_status weir_survivors_check(const bool *member, const bool *dead, int size) {
   int count = 0, silent = -1;
   for (int r = 0; r < size; r++) {

@@ -54,6 +54,17 @@ typedef struct weir_end {
 } weir_end;
 weir_status weir_end_fail(const weir_end *end, int rank);
 
+/* What is known of a rank when somebody has waited in vain. */
+typedef struct weir_waiter {
+  bool answers;
+  int waiting_on; /* the rank that it waits for itself; none of the group's: for nobody */
+} weir_waiter;
+typedef weir_waiter weir_waiter_of(const void *group, int rank);
+/* Who is to blame: from `peer`, whom rank `own` has waited for, along who waits for whom, to a rank
+ * that does not answer or waits for nobody.  Of a circle, or a way that comes back to `own`, the
+ * first rank that does not answer, as the circle may go through one that is frozen; else `peer`. */
+int weir_end_of_chain(const void *group, weir_waiter_of *of, int size, int own, int peer);
+
 /* May these members of a group of `size` go on as the group, when these of the others have ended?
  * WEIR_E_PEER when they may not (see shrink in transport.h). */
 weir_status weir_survivors_check(const bool *member, const bool *dead, int size);

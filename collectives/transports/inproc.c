@@ -381,19 +381,14 @@ static weir_status progress(exchange *x, int *waiting_on) {
   return WEIR_OK;
 }
 
-/* Follow who waits for whom to the one who waits for nobody; a circle blames the first. */
-static int blame(const inproc_group *group, int first) {
-  int rank = first;
-  for (int i = 0; i < group->size; i++) {
-    if (group->member[rank].waiting_on < 0) return rank;
-    rank = group->member[rank].waiting_on;
-  }
-  return first;
+/* Threads answer always. */
+static weir_waiter waiter_of(const void *group, int rank) {
+  return (weir_waiter){true, ((const inproc_group *)group)->member[rank].waiting_on};
 }
 
 static weir_status give_up(exchange *x, int waiting_on) {
   const int rank = x->self->base.rank;
-  const int culprit = blame(x->group, waiting_on);
+  const int culprit = weir_end_of_chain(x->group, waiter_of, x->group->size, -1, waiting_on);
   inproc_end(x->group, WEIR_E_TIMEOUT, culprit, rank);
   return weir_fail(WEIR_E_TIMEOUT, "rank %d did not answer in time (step %llu)", culprit,
                    (unsigned long long)x->tag->step);

@@ -99,18 +99,15 @@ static void ask_all(shm *self, answer *ask) {
   }
 }
 
-/* From `peer` along who waits for whom, to a rank that is silent or waits for nobody. */
-static int end_of_chain(const shm *self, const answer *ask, int peer) {
-  int rank = peer;
-  for (int i = 0; i < self->base.size; i++) {
-    if (rank == self->base.rank) break;
-    const int next = (int)atomic_load(&self->member[rank].waiting_on);
-    if (ask[rank].silent || next < 0 || next >= self->base.size) return rank;
-    rank = next;
-  }
-  for (int r = 0; r < self->base.size; r++) /* a circle: through one that is frozen? */
-    if (ask[r].silent) return r;
-  return peer;
+/* What they have shown, and to whom. */
+typedef struct inquiry {
+  const shm *self;
+  const answer *ask;
+} inquiry;
+
+static weir_waiter waiter_of(const void *group, int rank) {
+  const inquiry *of = group;
+  return (weir_waiter){!of->ask[rank].silent, (int)atomic_load(&of->self->member[rank].waiting_on)};
 }
 
 weir_status shm_blame_silence(shm *self, int peer, uint64_t step) {
@@ -119,7 +116,8 @@ weir_status shm_blame_silence(shm *self, int peer, uint64_t step) {
   answer *ask = calloc((size_t)self->base.size, sizeof *ask);
   if (ask) {
     ask_all(self, ask);
-    culprit = end_of_chain(self, ask, peer);
+    const inquiry of = {self, ask};
+    culprit = weir_end_of_chain(&of, waiter_of, self->base.size, self->base.rank, peer);
     free(ask);
   }
   if (shm_ended(self, &end)) return weir_end_fail(&end, self->base.rank);

@@ -35,15 +35,9 @@ static void await_abort(tcp *self, double seconds) {
   (void)tcp_poll_until(&wake, 1, weir_now_s() + seconds);
 }
 
-/* From `peer` along who waits for whom, to a rank that does not answer or waits for nobody. */
-static int end_of_chain(const tcp *self, const tcp_reply *reply, int peer) {
-  int rank = peer;
-  for (int i = 0; i < self->base.size; i++) {
-    if (rank == self->base.rank) break;
-    if (!reply[rank].alive || reply[rank].waiting_on < 0) return rank;
-    rank = reply[rank].waiting_on;
-  }
-  return peer; /* a circle */
+static weir_waiter waiter_of(const void *group, int rank) {
+  const tcp_reply *reply = group;
+  return (weir_waiter){reply[rank].alive, reply[rank].waiting_on};
 }
 
 weir_status tcp_blame_silence(tcp *self, int peer, uint64_t step) {
@@ -53,7 +47,7 @@ weir_status tcp_blame_silence(tcp *self, int peer, uint64_t step) {
   tcp_reply *reply = calloc((size_t)self->base.size, sizeof *reply);
   if (reply) {
     tcp_ask_all(self, reply, weir_now_s() + ASK_ALL_S);
-    culprit = end_of_chain(self, reply, peer);
+    culprit = weir_end_of_chain(reply, waiter_of, self->base.size, self->base.rank, peer);
     for (int r = 0; reply[culprit].alive && r < self->base.size; r++)
       if (r != self->base.rank && !reply[r].alive) culprit = r;
     answers = reply[culprit].alive;
