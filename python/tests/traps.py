@@ -918,10 +918,57 @@ def dropped() -> None:
     assert not of_average._session
 
 
+class Outer(nn.Module):
+    """As trainers and torch.compile() wrap a model, and perhaps something more."""
+
+    def __init__(self, *inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = nn.ModuleList(inner)
+
+
+class Forwards(torch.optim.Optimizer):
+    """An optimizer that only calls another, as trainers hand out: what a torch.optim.Optimizer has for
+    itself, such as hooks, this has not."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+
+    state = property(lambda self: self.optimizer.state)
+    param_groups = property(lambda self: self.optimizer.param_groups)
+
+    def step(self, closure: Any = None) -> Any:
+        return self.optimizer.step(closure)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.optimizer.zero_grad(set_to_none)
+
+
+class Averages(Forwards):
+    """One that has a state of its own, and does something itself."""
+
+    state = property(lambda self: {})
+
+
+class Steps:
+    """A scheduler that only calls another."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.scheduler, name)
+
+
 class Words(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(5, 3, sparse=True)
+
+
+def without_reducer() -> DDP:
+    """Whose gradients torch itself exchanges, one by one."""
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+        return DDP(Net())
 
 
 def wrong_model() -> None:
@@ -931,6 +978,14 @@ def wrong_model() -> None:
         (lambda: weir.torch.attach(DDP(Net()), polisy="weir"), weir.UsageError, "polisy"),
         (lambda: weir.torch.attach(DDP(Net().double())), TypeError, "float64"),
         (lambda: weir.torch.attach(DDP(Net()), [1, 2]), TypeError, "also=[opt2]"),
+        (
+            lambda: weir.torch.attach(DDP(Net()), Averages(torch.optim.SGD(Net().parameters()))),
+            TypeError,
+            "optimizer is a Averages",
+        ),
+        (lambda: weir.torch.attach(Outer(DDP(Net()), DDP(Net()))), TypeError, "not Outer"),
+        (lambda: weir.torch.attach(Outer(DDP(Net()), Net())), TypeError, "not Outer"),
+        (lambda: weir.torch.attach(without_reducer()), RuntimeError, "'ddp_optimizer'"),
         (lambda: weir.torch.attach(DDP(Words())), TypeError, "words is an Embedding with sparse="),
         (lambda: weir.torch.average(Words()), TypeError, "words is an Embedding with sparse="),
         (lambda: weir.torch.report(1.0), RuntimeError, "no model is attached; weir.torch.attach"),
@@ -1311,6 +1366,69 @@ Plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
 
 def Exponential(optimizer: Any) -> Any:
     return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+
+class Wrapped(Course):
+    """What a trainer hands out instead of the model, the optimizer and the scheduler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.optimizer, self.schedule = Forwards(self.optimizer), Steps(self.schedule)
+        self.given = (Outer(Outer(self.model)), self.optimizer)
+
+
+def trials_under_wrappers() -> None:
+    """They put back what is behind them, and hooks are where they run."""
+    trials_leave_nothing(Wrapped)
+    course = Wrapped()
+    plateau = Plateau(course.optimizer.optimizer)
+    attached = weir.torch.attach(*course.given, scheduler=Steps(plateau), policy=EXACT)
+    assert not attached._has_plateau()
+    assert weir.torch._ddp.the_attached(course.given[0]) is attached
+    assert attached._options.get("update_rule") is None
+    course.step(batch(0))
+    attached._failure = RuntimeError("a rank is lost")
+    with refused(RuntimeError, "a rank is lost"):
+        course.optimizer.step()
+    attached._failure = None
+    attached.close()
+    model = DDP(Net())
+    optimizer = Forwards(torch.optim.SGD(model.parameters(), 0.1))
+    attached = weir.torch.attach(model, optimizer, policy=EXACT)
+    assert attached._options["update_rule"] == "sgd"
+    attached.close()
+
+
+def compiled() -> None:
+    """torch.compile() of the module, of DDP, and what it returns handed to attach() and batches()."""
+    for way in ("module", "ddp", "handed over"):
+        torch._dynamo.reset()
+        module = Net()
+        plain = DDP(copy.deepcopy(module))
+        if way == "module":
+            module = torch.compile(module, backend="eager")
+        model = DDP(module)
+        called = model if way == "module" else torch.compile(model, backend="eager")
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        attached = weir.torch.attach(model if way == "ddp" else called, optimizer, policy=EXACT)
+        told: list[float] = []
+        report = attached.session.report_loss
+        attached.session.report_loss = lambda loss, to=told, report=report: (
+            to.append(loss),
+            report(loss),
+        )
+        due = []
+        for step, x in enumerate(weir.torch.batches([batch(s) for s in range(4)], called)):
+            clear(plain, model)
+            plain(x).square().mean().backward()
+            loss = called(x).square().mean()
+            due.append(loss.item())
+            loss.backward()
+            alike(plain, model)
+            identical_on_all(model)
+            assert attached.info.step == step
+        assert told == due
+        attached.close()
 
 
 def zipped(found: list[Any], model: Any) -> Iterator[Any]:

@@ -31,6 +31,7 @@ from . import _device, _loss
 from ._meet import bytes_of, open_session, told_by_first
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
+from ._wrapped import is_sharded, model_of, optimizer_of, schedulers_of
 
 logger = logging.getLogger("weir")
 
@@ -229,6 +230,12 @@ class Attached:
                 "the model has a communication hook already, and DistributedDataParallel takes one for "
                 "good; wrap the module in a new one for attach()"
             )
+        if getattr(model, "_use_python_reducer", False):
+            raise RuntimeError(
+                "DistributedDataParallel was made with torch._dynamo.config.optimize_ddp = "
+                "'python_reducer', and then hands over gradients one by one, not in buckets, while the "
+                "backward pass waits; make it with 'ddp_optimizer', which is torch's default"
+            )
         ignored: set[str] = getattr(model, "parameters_to_ignore", set())
         self._finds_unused = model.find_unused_parameters or model.static_graph
         refuse_sparse(model.module, ignored)
@@ -366,7 +373,7 @@ class Attached:
         """One that attach() was not given.  It leaves no trace on the optimizer, as other schedulers do,
         and is asked for once, as all objects there are are looked at."""
         if self._plateau is None:
-            given = [self._scheduler, *getattr(self._scheduler, "_schedulers", ()), *self._also]
+            given = [*schedulers_of(self._scheduler), *self._also]
             kind = torch.optim.lr_scheduler.ReduceLROnPlateau
             self._plateau = any(
                 issubclass(type(found), kind)
@@ -858,8 +865,9 @@ def attach(
 
     `loss`: policy weir goes by it.  "auto": the scalar at which the backward pass begins, divided by
     the scaler's scale, unless report() tells another; "report": what report() tells, and no more."""
-    from ._fsdp import AttachedShards, is_sharded  # which is made of what is here
+    from ._fsdp import AttachedShards  # which is made of what is here
 
+    model, optimizer = model_of(model), optimizer_of(optimizer)
     if any(a._model() is model for a in _attached):
         raise RuntimeError("the model is attached already")
     kind: type[Attached] = Attached
@@ -868,7 +876,8 @@ def attach(
     elif not isinstance(model, DistributedDataParallel):
         raise TypeError(
             "attach() takes a DistributedDataParallel or a model under fully_shard, not "
-            f"{type(model).__name__}; for a plain loop there is weir.torch.average(model)"
+            f"{type(model).__name__}; for a plain loop there is weir.torch.average(model), and a "
+            "trainer that has the loop has wrapped the model, if there are several ranks"
         )
     elif group is not None:
         raise ValueError(
@@ -879,7 +888,8 @@ def attach(
             "policy paper begins its trials whenever it likes, which a PyTorch loop cannot; take "
             "another policy"
         )
-    if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
+    # Which wrappers may have as a method, and nothing that it could register with.
+    if optimizer is not None and not hasattr(optimizer, "_optimizer_step_pre_hooks"):
         raise TypeError(
             f"optimizer is a {type(optimizer).__name__}; attach() takes one torch.optim.Optimizer, "
             "and what else there is as also=[...]: attach(model, opt1, also=[opt2])"
@@ -900,6 +910,7 @@ def the_attached(model: Any = None) -> Attached:
     """What attach() returned for a model; for None: of the only one that is attached."""
     if isinstance(model, Attached):
         return model
+    model = model_of(model)
     found = [a for a in _attached if model is None or a._model() is model]
     if len(found) != 1:
         raise RuntimeError(

@@ -22,11 +22,6 @@ from ._ddp import Attached, _Parameter
 from ._meet import gathered
 
 
-def is_sharded(model: Any) -> bool:
-    """Has fully_shard() made it a FSDPModule?  Where that class is to be found depends on torch."""
-    return hasattr(model, "set_requires_all_reduce")
-
-
 def local(tensor: Any) -> torch.Tensor:
     """What this rank holds of it: of a DTensor its shard, in the same memory."""
     if not hasattr(tensor, "to_local"):
