@@ -727,6 +727,10 @@ def saved_and_restored() -> None:
         for p, due in zip(again.parameters(), grads[step]):
             assert torch.equal(p.grad, due), f"step {step}"
         assert attached.info.step == step
+    first: list[Any] = [saved]
+    dist.broadcast_object_list(first)  # as where rank 0 alone has saved what every rank has
+    with refused(ValueError, "rank 0 has saved is loaded by rank 0 and by rank 1"):
+        attached.load_state_dict(first[0])
     with refused(ValueError, "format 7"):
         attached.load_state_dict({"format": 7})
     with refused(ValueError, "rank 0 is to load one of the states"):

@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .._native import TYPES
 from ..session import Session, StepInfo
 from . import _device, _loss
-from ._meet import bytes_of, open_session, told_by_first
+from ._meet import bytes_of, gathered, open_session, told_by_first
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
 from ._wrapped import is_sharded, model_of, optimizer_of, schedulers_of
@@ -508,6 +508,7 @@ class Attached:
     def _save(self) -> dict[str, Any]:
         return {
             "format": _FORMAT,
+            "rank": self.session.rank,
             "session": torch.frombuffer(bytearray(self.session.save()), dtype=torch.uint8),
             "scale": self._scale,
             "carry": {
@@ -518,6 +519,7 @@ class Attached:
         }
 
     def _load(self, states: list[dict[str, Any]]) -> None:
+        self._refuse_states_of_one_rank(states)
         # The same on all ranks, whatever their number was.
         shared = told_by_first(
             (states[0]["scale"], states[0]["carry"]) if states else None, self._group
@@ -535,6 +537,19 @@ class Attached:
         except BaseException as error:
             self._failure = error
             raise
+
+    def _refuse_states_of_one_rank(self, states: list[dict[str, Any]]) -> None:
+        """Those that save on rank 0 alone what every rank has, as trainers do, hand its state to all, and
+        what it had kept back would count as often."""
+        first: dict[int, int] = {}
+        for rank, saved_by in enumerate(gathered([s.get("rank") for s in states], self._group)):
+            for saver in saved_by:
+                if saver is not None and saver in first:
+                    raise ValueError(
+                        f"the state that rank {saver} has saved is loaded by rank {first[saver]} and by "
+                        f"rank {rank}; every rank is to save its own, and to load that"
+                    )
+                first[saver] = rank
 
     def _begin(self, scale: Any, room: int = 0, mark: Any = None) -> bool:
         """Tells whether it has."""
