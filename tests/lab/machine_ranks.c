@@ -1,9 +1,9 @@
 /* Collectives among ranks that share machines, and what cost rows say of them:
- *   machine_ranks MACHINES MBIT_S LATENCY_MS FLOATS
+ *   machine_ranks MACHINES MBIT_S LATENCY_MS FLOATS [BEGINNING...]
  * MACHINES: a letter a rank, as in "abab".  Machines are network namespaces: ranks of one talk over
  * its loopback, those of two over links of that rate each way and that latency.  Prints a line a
- * row: its name, the shortest and the median time in ms, and what cost rows predict.  Exits with 77
- * where links cannot be shaped. */
+ * row, of those whose names begin so, or of all: its name, the shortest and the median time in ms,
+ * and what cost rows predict.  Exits with 77 where links cannot be shaped. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,12 +48,34 @@ typedef struct board { /* shared with the ranks */
 typedef struct group {
   board *board;
   const char *machines;
+  char *const *beginnings; /* of rows' names, up to a NULL; none: all rows */
   int host[RANKS_MAX];
   size_t floats;
   int rank, ranks;
   weir_group_shape shape;
   weir_link link;
 } group;
+
+static void name_of(int row, char name[64]) {
+  const char *const level = row < HIER         ? ""
+                            : row < GATHER     ? "hier-"
+                            : row < COMPRESSED ? "gather-"
+                                               : "compressed-";
+  (void)snprintf(name, 64, "%s%s", level,
+                 row < HIER         ? weir_allreduces[row].name
+                 : row < GATHER     ? weir_allreduces[row - HIER].name
+                 : row < COMPRESSED ? weir_allgathers[row - GATHER].name
+                                    : weir_compressed[row - COMPRESSED].name);
+}
+
+static bool is_wanted(const group *g, int row) {
+  char name[64];
+  bool wanted = *g->beginnings == NULL;
+  name_of(row, name);
+  for (char *const *b = g->beginnings; *b != NULL && !wanted; b++)
+    wanted = strncmp(name, *b, strlen(*b)) == 0;
+  return wanted;
+}
 
 static weir_coder coder_of(void) {
   return (weir_coder){.codec = weir_codec_find(WEIR_CODEC_QSGD), .cr = 0.25};
@@ -100,6 +122,7 @@ static weir_status measure(const group *g, weir_comm *comm) {
   if (!x) return weir_fail(WEIR_E_NOMEM, "no memory");
   for (int i = -1; i < REPEATS && status == WEIR_OK; i++)
     for (int row = 0; row < ROWS && status == WEIR_OK; row++) {
+      if (!is_wanted(g, row)) continue;
       for (size_t k = 0; k < g->floats; k++) x[k] = (float)(g->rank + 1);
       const struct timespec pause = {.tv_nsec = 30000000}; /* token buckets are full again */
       (void)nanosleep(&pause, NULL);
@@ -152,20 +175,12 @@ static double predicted_ms(const group *g, int row) {
   return 1e3 * weir_cost_predict(&cost, link);
 }
 
-static void print_name(int row) {
-  if (row < HIER)
-    printf("%s", weir_allreduces[row].name);
-  else if (row < GATHER)
-    printf("hier-%s", weir_allreduces[row - HIER].name);
-  else if (row < COMPRESSED)
-    printf("gather-%s", weir_allgathers[row - GATHER].name);
-  else
-    printf("compressed-%s", weir_compressed[row - COMPRESSED].name);
-}
-
 static void tell(const group *g) {
   for (int row = 0; row < ROWS; row++) {
     double ms[REPEATS];
+    char name[64];
+    if (!is_wanted(g, row)) continue;
+    name_of(row, name);
     for (int i = 0; i < REPEATS; i++) {
       double end = 0;
       for (int r = 0; r < g->ranks; r++)
@@ -173,8 +188,7 @@ static void tell(const group *g) {
       ms[i] = 1e3 * (end - g->board->begin_s[row][i]);
     }
     weir_sort(ms, REPEATS);
-    print_name(row);
-    printf(" %.2f %.2f %.2f\n", ms[0], ms[REPEATS / 2], predicted_ms(g, row));
+    printf("%s %.2f %.2f %.2f\n", name, ms[0], ms[REPEATS / 2], predicted_ms(g, row));
   }
 }
 
@@ -216,8 +230,9 @@ static bool read_machines(group *g) {
 }
 
 int main(int argc, char **argv) {
-  group g = {.machines = argc == 5 ? argv[1] : "",
-             .floats = argc == 5 ? strtoul(argv[4], NULL, 10) : 0};
+  group g = {.machines = argc >= 5 ? argv[1] : "",
+             .beginnings = argc >= 5 ? argv + 5 : argv,
+             .floats = argc >= 5 ? strtoul(argv[4], NULL, 10) : 0};
   if (!read_machines(&g) || g.floats < RANKS_MAX)
     return fail("usage", "see the head of tests/lab/machine_ranks.c");
   g.board = mmap(NULL, sizeof *g.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -8,7 +8,7 @@ fail() { echo "FAILED: $*"; exit 1; }
 
 for machines in abab abababab; do
   each=$((${#machines} / 2))
-  times=$("$tools/machine_ranks" $machines 30 0 131072 2>&1)
+  times=$("$tools/machine_ranks" $machines 30 0 131072 torus hier- 2>&1)
   code=$?
   [ $code = 77 ] && { echo "SKIPPED: links cannot be shaped here: $times"; exit 77; }
   [ $code = 0 ] || fail "2 x $each: exit $code: $times"
