@@ -188,8 +188,8 @@ int weir_cmd_cost(int argc, char **argv) {
       {"wire", 0, 0, G_OPTION_ARG_STRING, &a.wire,
        "with --model weir: u32-fp32, auto-fp32 (default), auto-bf16 or auto-fp16", "FORMAT"},
       {"hosts", 0, 0, G_OPTION_ARG_STRING, &a.hosts,
-       "with --model weir: machines that the workers share; links inside a machine cost nothing "
-       "(default: a machine for each worker)",
+       "with --model weir: machines that the workers share, the first ones on the first machine; "
+       "links inside a machine cost nothing (default: a machine for each worker)",
        "N"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,

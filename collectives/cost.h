@@ -79,7 +79,9 @@ bool weir_shape_even(weir_group_shape shape);
  * message and of all that it has waited for, so that alpha terms x alpha + byte terms x beta is a
  * time.  Bytes that travel while another message's latency passes are not in it, nor latencies that
  * pass while the link is busy.  Which path is the longest may depend on the link; without one
- * (NULL) the terms are the most latencies and the most bytes of any path, which may not be one. */
+ * (NULL) the terms are the most latencies and the most bytes of any path, which may not be one.
+ * Links that take turns among messages, packet by packet, hold back each of them for the others: at
+ * latencies of about what the bytes take that is up to 1.3 times as long. */
 weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
                                        const weir_link *link, size_t elements, size_t kept);
 /* Bytes of the block that a rank gathers under an AG plan; others 0. */
