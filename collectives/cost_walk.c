@@ -7,6 +7,7 @@
 #include "collectives/cost_walk.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,21 @@ typedef struct event {
   int who, round; /* the machine; or the rank, in which round */
 } event;
 
+/* What a walk works in, from one to the next, so that those who ask again and again take no memory
+ * for it. */
+enum { HOSTS, ROUNDS_AT, PORTS, DUE, HOPS, PLACES, MESSAGES, EVENTS, LOADS, ROOMS };
+
+typedef struct memory {
+  void *room[ROOMS];
+  size_t bytes[ROOMS];
+} memory;
+
+static memory kept;
+static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
+
 typedef struct walk {
+  memory *memory; /* kept, or own where another thread walks */
+  memory own;
   weir_rounds rounds;
   int n, hosts, count; /* ranks of all columns, machines, rounds */
   double alpha, unit;  /* a latency; what all bytes of the row take */
@@ -68,6 +83,35 @@ static moment plus(moment a, moment b) {
   return (moment){a.latencies + b.latencies, a.bytes + b.bytes};
 }
 
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* What is there stays there. */
+static bool grow(walk *w, int room, size_t bytes) {
+  memory *const m = w->memory;
+  if (m->bytes[room] >= bytes) return true;
+  void *const more = realloc(m->room[room], bytes);
+  w->failed = w->failed || more == NULL;
+  if (more == NULL) return false;
+  m->room[room] = more;
+  m->bytes[room] = bytes;
+  return true;
+}
+
+/* Zeros, at least one; NULL: out of memory. */
+static void *zeros(walk *w, int room, size_t count, size_t item) {
+  const size_t bytes = (count > 0 ? count : 1) * item;
+  return grow(w, room, bytes) ? memset(w->memory->room[room], 0, bytes) : NULL;
+}
+
+static void take_memory(walk *w) {
+  w->memory = pthread_mutex_trylock(&keeping) == 0 ? &kept : &w->own;
+}
+
+static void give_memory(walk *w) {
+  if (w->memory == &kept) (void)pthread_mutex_unlock(&keeping);
+  for (int r = 0; r < ROOMS; r++) free(w->own.room[r]);
+}
+
 /* --- the heap --------------------------------------------------------------------------------- */
 
 static bool before(const event *a, const event *b) {
@@ -76,12 +120,9 @@ static bool before(const event *a, const event *b) {
 
 static bool make_room(walk *w) {
   if (w->events < w->room) return true;
-  const long room = 2 * w->room + 64;
-  event *const heap = realloc(w->heap, (size_t)room * sizeof *heap);
-  w->failed = w->failed || heap == NULL;
-  if (heap == NULL) return false;
-  w->heap = heap;
-  w->room = room;
+  if (!grow(w, EVENTS, (size_t)(2 * w->room + 64) * sizeof *w->heap)) return false;
+  w->heap = w->memory->room[EVENTS];
+  w->room = (long)(w->memory->bytes[EVENTS] / sizeof *w->heap);
   return true;
 }
 
@@ -212,44 +253,35 @@ static size_t count_due(walk *w) {
 
 static bool prepare(walk *w) {
   const size_t ranks = (size_t)w->n;
-  w->host = calloc(ranks, sizeof *w->host);
-  w->at = calloc(ranks, sizeof *w->at);
-  w->port = calloc((size_t)w->hosts, sizeof *w->port);
-  w->due = calloc(ranks * (size_t)w->count, sizeof *w->due);
-  w->hop = calloc((size_t)weir_rounds_most(&w->rounds), sizeof *w->hop);
+  w->host = zeros(w, HOSTS, ranks, sizeof *w->host);
+  w->at = zeros(w, ROUNDS_AT, ranks, sizeof *w->at);
+  w->port = zeros(w, PORTS, (size_t)w->hosts, sizeof *w->port);
+  w->due = zeros(w, DUE, ranks * (size_t)w->count, sizeof *w->due);
+  w->hop = zeros(w, HOPS, (size_t)weir_rounds_most(&w->rounds), sizeof *w->hop);
   if (!w->host || !w->at || !w->port || !w->due || !w->hop) return false;
   if (weir_rounds_placed(&w->rounds)) {
-    w->rounds.place = w->place = calloc(2 * (size_t)w->rounds.shape.ranks, sizeof *w->place);
+    w->place = zeros(w, PLACES, 2 * (size_t)w->rounds.shape.ranks, sizeof *w->place);
+    w->rounds.place = w->place;
     if (!w->place) return false;
     weir_rounds_find(&w->rounds, w->place);
   }
-  w->message = calloc(count_due(w) + 1, sizeof *w->message);
+  w->message = zeros(w, MESSAGES, count_due(w), sizeof *w->message);
   for (int r = 0; r < w->n; r++)
     w->host[r] = weir_shape_host(w->rounds.shape, r % w->rounds.shape.ranks);
   for (int h = 0; h < w->hosts; h++) w->port[h].first = -1;
   return w->message != NULL;
 }
 
-static void release(const walk *w) {
-  free(w->heap);
-  free(w->message);
-  free(w->place);
-  free(w->hop);
-  free(w->due);
-  free(w->port);
-  free(w->at);
-  free(w->host);
-}
-
 /* When the last rank is done.  False: out of memory. */
 static bool follow(walk *w) {
+  take_memory(w);
   w->failed = !prepare(w);
   for (int r = 0; r < w->n && !w->failed; r++) go_on(w, r, (moment){0, 0});
   while (w->events > 0 && !w->failed) {
     const event e = pop(w);
     take(w, &e);
   }
-  release(w);
+  give_memory(w);
   return !w->failed;
 }
 
@@ -351,7 +383,8 @@ static double most_of(walk *w, int round, double *out, double *in) {
 
 weir_cost_terms weir_cost_together(const weir_rounds *r, double bytes) {
   walk w = walk_of(r, 1.0, 1.0);
-  double *const loads = calloc(2 * (size_t)w.hosts, sizeof *loads);
+  take_memory(&w);
+  double *const loads = zeros(&w, LOADS, 2 * (size_t)w.hosts, sizeof *loads);
   weir_cost_terms t = {0, 0, 0};
   const bool good = prepare(&w) && loads != NULL;
   for (int round = 0; good && round < w.count; round++) {
@@ -359,7 +392,6 @@ weir_cost_terms weir_cost_together(const weir_rounds *r, double bytes) {
     t.alpha_terms += most > 0 ? 1.0 : 0.0;
     t.byte_terms += most * bytes;
   }
-  release(&w);
-  free(loads);
+  give_memory(&w);
   return good ? t : (weir_cost_terms){INFINITY, INFINITY, 0.0};
 }

@@ -9,8 +9,7 @@
 #include "engine/lowrank.h"
 #include "engine/memory.h"
 
-#define LINE 64            /* every part of the arena begins on a cache line */
-#define PRICED_WITHIN 0.02 /* of what terms were found for, a link is the same */
+#define LINE 64 /* every part of the arena begins on a cache line */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -136,9 +135,13 @@ static bool is_damped(const weir_bucket *bucket) {
          bucket->plan.cr < 5.0 / 32;
 }
 
-/* By the row that runs; link NULL: unknown. */
-static void price(weir_bucket *bucket, const weir_link *link) {
+/* By the row that runs.  Which of its paths is the longest is asked once, when a plan is adopted,
+ * on the link that all ranks agree on by then: following messages takes memory, which steps do
+ * not. */
+static void price(weir_bucket *bucket) {
   const weir_group_shape shape = weir_comm_shape(bucket->engine->config.comm);
+  weir_link agreed;
+  const weir_link *const link = weir_telemetry_link(bucket->engine, &agreed) ? &agreed : NULL;
   weir_plan charged = bucket->plan;
   charged.scheme = bucket->scheme;
   bucket->terms = weir_cost_plan_between(&charged, shape, link, bucket->n, bucket->kept);
@@ -166,16 +169,8 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
                 bucket->scheme == WEIR_SCHEME_HITOPK || bucket->scheme == WEIR_SCHEME_PATH;
   bucket->leaves = !bucket->whole || (bucket->codec->rounds && !engine->config.without_feedback);
   bucket->damped = is_damped(bucket);
-  price(bucket, NULL);
+  price(bucket);
   return WEIR_OK;
-}
-
-void weir_set_price(weir_engine *engine, const weir_link *link) {
-  weir_bucket_set *const set = &engine->set;
-  const double ratio = link->alpha / link->beta;
-  if (fabs(ratio - set->priced_for) <= PRICED_WITHIN * set->priced_for) return;
-  for (size_t k = 0; k < set->count; k++) price(&set->bucket[k], link);
-  set->priced_for = ratio;
 }
 
 static void release_set(const weir_engine *engine, weir_bucket_set *set) {

@@ -127,8 +127,7 @@ typedef struct weir_bucket_set {
   uint32_t *of;         /* tensor -> its bucket */
   unsigned char *arena; /* the buckets' lists and messages */
   size_t bytes;
-  size_t stays;      /* bytes of a step's messages that stay on each rank's device */
-  double priced_for; /* alpha / beta of the link that the buckets' terms are those of; 0: of any */
+  size_t stays; /* bytes of a step's messages that stay on each rank's device */
 } weir_bucket_set;
 
 /* Memory a trial restores: plain memory, and state behind hooks. */
@@ -333,10 +332,7 @@ weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite);
 /* Is what is not zero counted in the step that begins to exchange? */
 bool weir_telemetry_counts(const weir_engine *engine);
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record);
-/* The terms of a set's buckets, on this link, where they are those of another one. */
-void weir_set_price(weir_engine *engine, const weir_link *link);
-/* Between steps: which of a row's paths is the critical one depends on the link that all ranks
- * agree on, once they do. */
-void weir_telemetry_price(weir_engine *engine);
+/* The link that all ranks agree on; false: none yet. */
+bool weir_telemetry_link(const weir_engine *engine, weir_link *link);
 
 #endif

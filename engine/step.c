@@ -80,7 +80,6 @@ weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info) {
   memset(&engine->pending, 0, sizeof engine->pending);
   memset(engine->submitted, 0, engine->layout.tensors * sizeof *engine->submitted);
   reset_buckets(engine);
-  weir_telemetry_price(engine);
   engine->in_step = true;
   engine->loss = NAN;
   engine->begun = weir_engine_clock(engine);

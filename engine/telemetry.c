@@ -122,13 +122,12 @@ void weir_engine_network(const weir_engine *engine, weir_step_info *info) {
       goodput > 0 ? fmin(goodput, info->bandwidth_bytes_s) : info->bandwidth_bytes_s;
 }
 
-void weir_telemetry_price(weir_engine *engine) {
+bool weir_telemetry_link(const weir_engine *engine, weir_link *link) {
   weir_step_info now = {0};
-  if (engine->size == 1) return;
   weir_engine_network(engine, &now);
-  if (now.latency_s <= 0 || now.goodput_bytes_s <= 0) return;
-  const weir_link link = {.alpha = now.latency_s, .beta = 1 / now.goodput_bytes_s};
-  weir_set_price(engine, &link);
+  if (now.latency_s <= 0 || now.goodput_bytes_s <= 0) return false;
+  *link = (weir_link){.alpha = now.latency_s, .beta = 1 / now.goodput_bytes_s};
+  return true;
 }
 
 static double mean_gain(const weir_engine *engine) {

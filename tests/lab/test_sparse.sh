@@ -24,7 +24,7 @@ for risk in measured safe; do
   # The first plan until its decision is in force.  That sends each of three others 5.25 bits of a twentieth, which are
   # 0.8 an element and the runs; the first one sent 1.5 times 5.25.
   plans=$(column plan | uniq | tr '\n' ' ')
-  [[ $plans =~ ^companded:0\.15625:sra\ nonzero:0\.15625:ag(-direct)?\ $ ]] || fail "$risk: plans $plans"
+  [[ $plans =~ ^companded:0\.15625:sra\ nonzero:0\.15625:ag(-direct)?:huffman\ $ ]] || fail "$risk: plans $plans"
   column wire_bytes | awk 'NR == 1 { whole = $1 } { last = $1 } END { exit !(last > 0 && last < whole / 7) }' ||
     fail "$risk: $(column wire_bytes | tr '\n' ' ')"
   expect 0 'is not zero, and no more is sent' "$weir" explain "$work/run"
