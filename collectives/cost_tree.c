@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "collectives/cost.h"
 #include "collectives/patterns/patterns.h"
 
@@ -302,13 +303,7 @@ typedef struct answer {
 enum { ANSWERS = 128 };
 
 static size_t slot_of(const question *q) {
-  uint64_t word[sizeof *q / sizeof(uint64_t)], hash = 0;
-  memcpy(word, q, sizeof *q);
-  for (size_t i = 0; i < sizeof word / sizeof *word; i++) {
-    hash = (hash ^ word[i]) * UINT64_C(0x9e3779b97f4a7c15);
-    hash ^= hash >> 32; /* doubles differ in their upper bits */
-  }
-  return (size_t)hash % ANSWERS;
+  return (size_t)(weir_hash(WEIR_HASH_INIT, q, sizeof *q) % ANSWERS);
 }
 
 /* Sets w->last, from this thread's table where its question has been answered before.  False: out

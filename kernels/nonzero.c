@@ -3,7 +3,8 @@
  * sends them, Kim et al., 2019), and how many those are is seen from the gradient itself: no ratio
  * is asked for, and however many there are, all go.  What rounding loses of an element waits in the
  * residual until a gradient touches it again.  So every element is behind by one rounding of what
- * was last sent of it at most, which is all that companded promises of it, too.
+ * was last sent of it at most, or by two where half of the residual waits (weir_codec.damps), which
+ * is all that companded promises of it, too.
  *
  * Which elements are touched, the gradients that e was made from say (weir_codec_context_touched);
  * or, where none are told, e itself.  They go as runs, per tensor, as embeddings' rows lie
