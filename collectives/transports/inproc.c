@@ -367,6 +367,9 @@ static weir_status progress(exchange *x, int *waiting_on) {
   *waiting_on = -1;
   for (size_t i = 0; i < x->recvs; i++) {
     if (x->self->received[i] || !in_turn(x, i)) continue;
+    /* Of a group that ended during a copy some letters are withdrawn, and those behind them are not
+     * yet: they would look as if they were out of turn. */
+    if (x->group->end.reason != WEIR_OK) return weir_end_fail(&x->group->end, x->self->base.rank);
     const int peer = x->recv[i].peer;
     if (*queue(x->group, peer, x->self->base.rank)) {
       const weir_status status = take(x, &x->recv[i]);

@@ -1,4 +1,5 @@
-/* What comes in between while a rank copies a message: it must not be slept through. */
+/* What comes in between while a rank copies a message: it must not be slept through, nor be taken
+ * for something else. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 
@@ -55,3 +56,54 @@ static void between_case(bool abort) {
 
 Test(inproc, a_message_during_a_copy) { between_case(false); }
 Test(inproc, an_end_during_a_copy) { between_case(true); }
+
+/* --- an end, of which some messages are withdrawn and others not yet -------------------------- */
+
+typedef struct withdrawn {
+  double after_s;
+  unsigned char *large;  /* 6 * LARGE */
+  atomic_int copies_yet; /* of ranks 1 and 2 */
+} withdrawn;
+
+/* Rank 1 copies a large message of rank 4 and then expects two bytes of rank 3, which sends a
+ * larger one to rank 2 between them.  Rank 0 ends the group meanwhile: rank 3 takes back the first
+ * byte and then waits for rank 2's copy. */
+static weir_status withdrawn_body(weir_transport *t, void *user) {
+  withdrawn *w = user;
+  unsigned char byte[2] = {1, 2};
+  unsigned char *const longer = w->large + 2 * LARGE;
+  const weir_tag tag = {1, 1, 1, 0};
+  weir_recv few[] = {{4, w->large, LARGE, 0, 0}, {3, byte, 1, 0, 0}, {3, byte + 1, 1, 1, 0}};
+  weir_recv one = {3, longer, 2 * LARGE, 0, 0};
+  const weir_send bytes[] = {
+      {1, byte, 1, 0}, {2, longer + 2 * LARGE, 2 * LARGE, 0}, {1, byte, 1, 1}};
+  const weir_send large = {1, w->large + LARGE, LARGE, 0};
+  const weir_send *const send[] = {NULL, NULL, NULL, bytes, &large};
+  weir_recv *const recv[] = {NULL, few, &one, NULL, NULL};
+  static const size_t sends[] = {0, 0, 0, 3, 1}, recvs[] = {0, 3, 1, 0, 0};
+  weir_status status = WEIR_OK;
+  if (t->rank == 0) {
+    group_nap(w->after_s);
+    t->ops->abort(t, 0);
+  } else {
+    status = t->ops->transfer(t, &tag, send[t->rank], sends[t->rank], recv[t->rank], recvs[t->rank],
+                              weir_now_s() + DEADLINE_S);
+  }
+  if (recv[t->rank] != NULL) atomic_fetch_sub(&w->copies_yet, 1);
+  while (atomic_load(&w->copies_yet) > 0) group_nap(1e-3);
+  return status;
+}
+
+Test(inproc, an_end_with_messages_half_withdrawn) {
+  FREED unsigned char *large = malloc(6 * LARGE);
+  cr_assert_not_null(large);
+  memset(large, 7, 6 * LARGE);
+  for (int ms = 0; ms < 40; ms += 2) {
+    withdrawn w = {.after_s = ms * 1e-3, .large = large, .copies_yet = 2};
+    ENDED group g = group_new(GROUP_THREADS, 5, withdrawn_body, &w);
+    group_run(&g);
+    for (int r = 1; r < 5; r++)
+      cr_assert(g.result[r].status == WEIR_OK || g.result[r].status == WEIR_E_PEER, "%d ms: %s", ms,
+                g.result[r].message);
+  }
+}
