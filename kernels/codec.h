@@ -163,7 +163,10 @@ typedef struct weir_codec {
     unsigned least, most;
     unsigned halves; /* and halves above this; 0: no halves */
   } bits;            /* an element that it can be asked for */
-  unsigned scales;   /* floats before each bucket's codes, where it has buckets */
+  double
+      spare_bits;  /* an element that coding by how often codes occur usually leaves out; 0: by the
+                        code's width (controller/candidates.c) */
+  unsigned scales; /* floats before each bucket's codes, where it has buckets */
   bool short_scales; /* which are bfloat16s in floats' places: the lower half of their bits is 0 */
   /* Of a message of n elements, from untrusted bytes; false: it can be none.  NULL: its buckets
    * begin behind the header, have n elements, and scales as above. */

@@ -60,6 +60,8 @@ WEIR_NUMBER uint16_t weir_bf16_bits(float x) {
 
 WEIR_NUMBER float weir_bf16_value(uint16_t bits) { return weir_float_of((uint32_t)bits << 16); }
 
+WEIR_NUMBER float weir_bf16_nearest(float x) { return weir_bf16_value(weir_bf16_bits(x)); }
+
 /* Nearest half, ties to even; a finite value saturates at 65504 instead of becoming Inf, so that
  * what is lost stays a finite residual.  x must be finite. */
 WEIR_NUMBER uint16_t weir_fp16_bits(float x) {
@@ -264,7 +266,7 @@ WEIR_NUMBER float weir_companded_most(float low, float high, int32_t top) {
  * bucket's largest may lie beyond the grid, by a 256th at the most, and becomes its end all the
  * same. */
 WEIR_NUMBER float weir_companded_scale(float most, int32_t top) {
-  return weir_bf16_value(weir_bf16_bits(most / (float)(top * top)));
+  return weir_bf16_nearest(most / (float)(top * top));
 }
 
 WEIR_NUMBER float weir_companded_inverse(float scale) { return scale > 0.0F ? 1.0F / scale : 0.0F; }

@@ -6,6 +6,9 @@
  *   max-min (default)  min + j (max - min) / (2^b - 1),  j = 0..2^b - 1
  *   L2                 j ||v||_2 / s,                    j = -s..s,  s = 2^(b-1) - 1
  *
+ * The step of an L2 grid, ||v||_2 / s, is rounded to bfloat16, so that half of its bytes need not
+ * travel where codes are coded.
+ *
  * Bucket 128 is CGX's baseline.  max-min and stochastic are the defaults, because under error
  * feedback the residual must stay bounded: on a max-min grid |residual| < step whatever the data,
  * and its width settles.  A draw between two values step apart errs by at most step^2 / 4 in the
@@ -59,8 +62,9 @@ static weir_grid grid_over(const weir_encoded *head, float width, float *scale) 
   bool wide = width >= WEIR_GRID_LEAST;
   float s = (float)levels(head);
   scale[0] = wide ? width / s : 0.0F;
+  if (head->mode & MODE_L2) scale[0] = weir_bf16_nearest(scale[0]);
   weir_grid grid = grid_of(head, scale);
-  grid.inverse = wide ? s / width : 0.0F;
+  grid.inverse = !wide ? 0.0F : head->mode & MODE_L2 ? 1.0F / scale[0] : s / width;
   return grid;
 }
 
@@ -346,9 +350,11 @@ const weir_codec weir_codec_qsgd_l2 = {
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED) |
                WEIR_WITH(WEIR_SCHEME_PATH),
     .bits = {4, 8},
+    .spare_bits = 2.5,
     .qsgd = &l2,
     .wires = WEIR_WIRES_CODES,
     .scales = 1,
+    .short_scales = true,
     .device = true,
     .damps = true,
     .kept = weir_none_kept,
@@ -369,6 +375,7 @@ const weir_codec weir_codec_qsgd_l2_nearest = {
     .qsgd = &l2_nearest,
     .wires = WEIR_WIRES_CODES,
     .scales = 1,
+    .short_scales = true,
     .device = true,
     .damps = true,
     .kept = weir_none_kept,

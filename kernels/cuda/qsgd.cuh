@@ -40,8 +40,9 @@ struct weir_qsgd {
       width = weir_grid_limit((double)high) - base;
     }
     bool wide = width >= WEIR_GRID_LEAST;
-    return grid{base, wide ? width / s : 0.0F, wide ? s / width : 0.0F, L2 ? s : 0.0F,
-                L2 ? 2.0F * s : s};
+    const float exact = wide ? width / s : 0.0F, step = L2 ? weir_bf16_nearest(exact) : exact;
+    const float inverse = !wide ? 0.0F : L2 ? 1.0F / step : s / width;
+    return grid{base, step, inverse, L2 ? s : 0.0F, L2 ? 2.0F * s : s};
   }
 
   __device__ static inline float scale(const grid &g, unsigned s) {
