@@ -292,7 +292,10 @@ double weir_step_seconds(const weir_decision_input *in, const weir_candidate *ca
  * tried. */
 static double usually_shortened(const weir_plan *plan) {
   const double bits = plan->cr * 32;
-  if (weir_codecs[plan->codec]->bits.halves == 0) return 0.8;
+  const weir_codec *codec = weir_codecs[plan->codec];
+  const double scales = 32.0 * codec->scales / (1U << WEIR_BUCKET_LOG2_USUAL);
+  if (codec->spare_bits > 0.0) return 1.0 - codec->spare_bits / (bits + scales);
+  if (codec->bits.halves == 0) return 0.8;
   return bits <= 3.5 ? 0.77 : bits <= 4.0 ? 0.87 : 0.9 * bits / ceil(bits);
 }
 

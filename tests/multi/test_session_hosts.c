@@ -42,7 +42,7 @@ static void far(void *user, uint64_t step, double *latency_s, double *bandwidth)
   (void)user;
   (void)step;
   *latency_s = 0.005;
-  *bandwidth = 3e5;
+  *bandwidth = 1e6;
 }
 
 static weir_status open_divided(weir_session **session, weir_options *options) {

@@ -30,10 +30,11 @@ typedef struct world {
   uint64_t hides;             /* after so many steps of theirs they do; 0: never */
   double shown_late;
   double leaps; /* so much higher are losses of methods that hold back, from their second step on */
-  double owes;  /* methods in force are behind by this share of the loss */
-  uint64_t plateau; /* steps at the beginning that make no progress */
-  uint64_t dips;    /* until then, from step 8 on, batches happen to be easy */
-  double above;     /* so far above it the loss begins, and comes down within 10 steps */
+  double even_coded; /* what coding leaves of qsgd-l2; 0: two fifths */
+  double owes;       /* methods in force are behind by this share of the loss */
+  uint64_t plateau;  /* steps at the beginning that make no progress */
+  uint64_t dips;     /* until then, from step 8 on, batches happen to be easy */
+  double above;      /* so far above it the loss begins, and comes down within 10 steps */
   const char *update_rule;
   uint64_t turns; /* from this step on shares are those of `then`; 0: never */
   double then[WEIR_METHODS];
@@ -71,11 +72,17 @@ static double bandwidth_of(const world *w) {
 
 static double compute_of(const world *w) { return w->compute > 0 ? w->compute : 0.02; }
 
-/* Coded, codes take four fifths of their bytes. */
+/* Coded, codes take four fifths of their bytes, and qsgd-l2's two fifths or as the world has it. */
+static double shortened_of(const world *w) {
+  const double even = w->even_coded > 0 ? w->even_coded : 0.4;
+  if (w->plan.wire != WEIR_WIRE_HUFFMAN) return 0.0;
+  return w->plan.codec == WEIR_CODEC_QSGD_L2 ? even : 0.8;
+}
+
 static weir_cost_terms terms_of(const world *w) {
   weir_cost_terms terms =
       weir_cost_plan(&w->plan, RANKS, ELEMENTS, weir_cost_kept(&w->plan, ELEMENTS));
-  if (w->plan.wire == WEIR_WIRE_HUFFMAN) weir_cost_scale(&terms, 0.8);
+  if (w->plan.wire == WEIR_WIRE_HUFFMAN) weir_cost_scale(&terms, shortened_of(w));
   return terms;
 }
 
@@ -171,7 +178,7 @@ static void step(weir_controller *controller, world *w) {
   record.info.plan = w->plan;
   record.info.trial = w->trial;
   record.terms = terms_of(w);
-  record.shortened = w->plan.wire == WEIR_WIRE_HUFFMAN ? 0.8 : 0.0;
+  record.shortened = shortened_of(w);
   weir_controller_observe(controller, headers, RANKS, &record);
   w->comm = seconds_of(w);
   w->progress += moved;
@@ -422,6 +429,7 @@ Test(rounds, methods_that_leap_away_are_refused_and_others_tried) {
     w.update_rule = rules[i];
     w.budget = 0.4;
     w.leaps = 0.8;
+    w.even_coded = 0.8; /* 2 bits are faster */
     weir_controller *controller = create(&w, "measured", many);
     uint64_t held_back = 0;
     while (w.step < many) {

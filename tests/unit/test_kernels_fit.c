@@ -296,10 +296,11 @@ Test(kernels_fit, refuses_what_it_has_no_room_for) {
 
 /* What a controller starts with: times over the model's of the codecs it may choose, and nothing
  * else. */
-static void starts_measured(uint32_t risk, const char *names) {
+static void starts_measured(uint32_t risk, uint32_t rule, const char *names) {
   static const size_t elements[] = {1000, 1000000, 100000000};
   for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++) {
-    weir_loop loop = {.workers = 4, .elements = elements[i], .risk = risk};
+    weir_loop loop = {
+        .workers = 4, .elements = elements[i], .risk = risk, .rounds = {.rule = rule}};
     weir_learn_start(&loop.learnt);
     cr_assert_eq(weir_learn_codecs(&loop, NULL, NULL), WEIR_OK, "%s", weir_last_error());
     for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
@@ -315,6 +316,7 @@ static void starts_measured(uint32_t risk, const char *names) {
 }
 
 Test(kernels_fit, a_controller_starts_from_measured_codecs) {
-  starts_measured(WEIR_RISK_BOLD, " none bf16 topk star ");
-  starts_measured(WEIR_RISK_SAFE, " none bf16 fp16 companded ");
+  starts_measured(WEIR_RISK_BOLD, WEIR_RULE_SGD, " none bf16 topk star ");
+  starts_measured(WEIR_RISK_SAFE, WEIR_RULE_ADAPTIVE, " none bf16 fp16 companded ");
+  starts_measured(WEIR_RISK_SAFE, WEIR_RULE_SGD, " none bf16 fp16 companded qsgd-l2 ");
 }
