@@ -1,8 +1,9 @@
 """Policy weir on trainings by SGD that its trials were not tuned to, beside fp32 and bf16, in virtual time.
 
-    bench/untouched.py WEIR OUT [--trainings cnn-small,gpt] [--networks 1ms-30] [--seeds 1,2]
+    bench/untouched.py WEIR OUT [--trainings cnn-small,gpt] [--networks 1ms-30] [--seeds 1,2] [--policies weir,qsgd-l2.4]
 
-What has been trained is left in OUT and not trained again.  Networks are those of bench/regret.py."""
+What has been trained is left in OUT and not trained again.  Networks and policies are those of bench/regret.py.
+Each column tells a last loss over fp32's and, where bf16 is among the policies, the whole training's time over its."""
 
 import argparse
 import itertools
@@ -73,11 +74,7 @@ TRAININGS = {
         "epochs": 30,
     },
 }
-POLICIES = {
-    "fp32": "fixed:none:1:dense-halving",
-    "bf16": "fixed:bf16:1:dense-halving",
-    "weir": "weir",
-}
+POLICIES = {"weir": "weir"} | {name: f"fixed:{plan}" for name, plan in regret.POLICIES.items()}
 
 
 def scenario(training, network):
@@ -112,10 +109,11 @@ def main():
         ("trainings", ",".join(TRAININGS)),
         ("networks", "1ms-30"),
         ("seeds", "1"),
+        ("policies", "bf16,weir"),
     ):
         own.add_argument(f"--{name}", default=default)
     o = own.parse_args()
-    chosen = {"trainings": TRAININGS, "networks": regret.NETWORKS}
+    chosen = {"trainings": TRAININGS, "networks": regret.NETWORKS, "policies": POLICIES}
     for name, known in chosen.items():
         unknown = set(getattr(o, name).split(",")) - set(known)
         if unknown:
@@ -125,14 +123,16 @@ def main():
     o.out.mkdir(parents=True, exist_ok=True)
     seeds = [int(seed) for seed in o.seeds.split(",")]
     cells = list(itertools.product(o.trainings.split(","), o.networks.split(","), seeds))
-    files = [file_of(o, *cell, name) for cell in cells for name in POLICIES]
+    policies = o.policies.split(",")
+    names = ["fp32", *(name for name in policies if name != "fp32")]
+    files = [file_of(o, *cell, name) for cell in cells for name in names]
     untrained = [path for path in files if not path.exists()]
     began = time.monotonic()
-    print("| training | network | seed | loss over fp32's: bf16 | `weir` | s of bf16's | methods |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"| training | network | seed | loss over fp32's: {' | '.join(names[1:])} | methods |")
+    print(f"|---|---|---|{'---|' * len(names)}")
     for training, network, seed in cells:
         runs = {}
-        for name, policy in POLICIES.items():
+        for name in names:
             path = file_of(o, training, network, seed, name)
             if not path.exists():
                 at = untrained.index(path)
@@ -141,23 +141,21 @@ def main():
                 print(f"{at + 1} of {len(untrained)}: {path.stem}{eta}", file=sys.stderr)
                 text = scenario(training, network)
                 work = o.out / f"work-{path.stem}"
-                run = regret.train(o.weir, text, policy, seed, work)
+                run = regret.train(o.weir, text, POLICIES[name], seed, work)
                 regret.write(path, run)
             runs[name] = json.loads(path.read_text())
-        bf16, weir = (
-            f"{100 * (runs[name]['final_loss'] / runs['fp32']['final_loss'] - 1):+.2f} %"
-            for name in ("bf16", "weir")
-        )
+        over = [100 * (runs[name]["final_loss"] / runs["fp32"]["final_loss"] - 1) for name in names]
         shown = ", ".join(
             f"{s['choice']} from {s['step']} on"
-            for s in runs["weir"]["switches"]
+            for s in runs.get("weir", {}).get("switches", [])
             if s["trigger"] == "trial" and ": it holds the loss" in s["why"]
         )
-        share = seconds(runs["weir"]) / seconds(runs["bf16"])
-        print(
-            f"| {training} | {network} | {seed} | {bf16} | {weir} | {share:.2f} | {shown} |",
-            flush=True,
+        shares = " | ".join(
+            f"{loss:+.2f} %"
+            + (f" in {seconds(run) / seconds(runs['bf16']):.2f}" if "bf16" in runs else "")
+            for loss, run in zip(over[1:], (runs[name] for name in names[1:]), strict=True)
         )
+        print(f"| {training} | {network} | {seed} | {shares} | {shown} |", flush=True)
 
 
 if __name__ == "__main__":
