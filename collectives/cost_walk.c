@@ -7,16 +7,10 @@
 #include "collectives/cost_walk.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-
-/* A time as what it is made of: latencies, and the bytes of a row. */
-typedef struct moment {
-  double latencies, bytes;
-} moment;
+#include "collectives/cost_events.h"
 
 /* One that goes over a link, or waits for those before it. */
 typedef struct message {
@@ -27,38 +21,20 @@ typedef struct message {
 
 /* A machine's link. */
 typedef struct port {
-  long first, last; /* the message that goes out, those behind it; -1: none */
-  moment clear; /* coming in: when it will have carried all that has left for it, but for alpha */
+  long first, last;  /* the message that goes out, those behind it; -1: none */
+  weir_moment clear; /* coming in: when it will have carried what has left for it, but for alpha */
 } port;
 
-typedef enum event_kind { SENT, THERE } event_kind;
+/* At a machine; or at a rank, in which round. */
+enum { SENT, THERE };
 
-typedef struct event {
-  moment when;
-  double when_s;
-  long number; /* those of one time stay in this order */
-  event_kind kind;
-  int who, round; /* the machine; or the rank, in which round */
-} event;
-
-/* What a walk works in, from one to the next, so that those who ask again and again take no memory
- * for it. */
-enum { HOSTS, ROUNDS_AT, PORTS, DUE, HOPS, PLACES, MESSAGES, EVENTS, LOADS, ROOMS };
-
-typedef struct memory {
-  void *room[ROOMS];
-  size_t bytes[ROOMS];
-} memory;
-
-static memory kept;
-static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
+/* Rooms of the walk's memory, behind that of its events. */
+enum { HOSTS = 1, ROUNDS_AT, PORTS, DUE, HOPS, PLACES, MESSAGES, LOADS };
 
 typedef struct walk {
-  memory *memory; /* kept, or own where another thread walks */
-  memory own;
+  weir_events events; /* alpha: a latency; unit: what all bytes of the row take */
   weir_rounds rounds;
   int n, hosts, count; /* ranks of all columns, machines, rounds */
-  double alpha, unit;  /* a latency; what all bytes of the row take */
   int *host;           /* of a rank */
   int *at;             /* the round a rank is in */
   int *due;            /* [rank * count + round]: messages still to come */
@@ -66,114 +42,36 @@ typedef struct walk {
   weir_rounds_place *place;
   port *port;
   message *message;
-  event *heap; /* the earliest first */
-  long messages, events, room, number;
-  bool failed;   /* out of memory */
-  moment looked; /* when all links were brought up to date */
-  moment last;
+  long messages;
+  weir_moment looked; /* when all links were brought up to date */
+  weir_moment last;
 } walk;
-
-static double seconds(const walk *w, moment m) {
-  return m.latencies * w->alpha + m.bytes * w->unit;
-}
-
-static moment later(const walk *w, moment a, moment b) {
-  return seconds(w, a) >= seconds(w, b) ? a : b;
-}
-
-static moment plus(moment a, moment b) {
-  return (moment){a.latencies + b.latencies, a.bytes + b.bytes};
-}
-
-/* --- memory ----------------------------------------------------------------------------------- */
-
-/* What is there stays there. */
-static bool grow(walk *w, int room, size_t bytes) {
-  memory *const m = w->memory;
-  if (m->bytes[room] >= bytes) return true;
-  void *const more = realloc(m->room[room], bytes);
-  w->failed = w->failed || more == NULL;
-  if (more == NULL) return false;
-  m->room[room] = more;
-  m->bytes[room] = bytes;
-  return true;
-}
-
-/* Zeros, at least one; NULL: out of memory. */
-static void *zeros(walk *w, int room, size_t count, size_t item) {
-  const size_t bytes = (count > 0 ? count : 1) * item;
-  return grow(w, room, bytes) ? memset(w->memory->room[room], 0, bytes) : NULL;
-}
-
-static void take_memory(walk *w) {
-  w->memory = pthread_mutex_trylock(&keeping) == 0 ? &kept : &w->own;
-}
-
-static void give_memory(walk *w) {
-  if (w->memory == &kept) (void)pthread_mutex_unlock(&keeping);
-  for (int r = 0; r < ROOMS; r++) free(w->own.room[r]);
-}
-
-/* --- the heap --------------------------------------------------------------------------------- */
-
-static bool before(const event *a, const event *b) {
-  return a->when_s < b->when_s || (a->when_s == b->when_s && a->number < b->number);
-}
-
-static bool make_room(walk *w) {
-  if (w->events < w->room) return true;
-  if (!grow(w, EVENTS, (size_t)(2 * w->room + 64) * sizeof *w->heap)) return false;
-  w->heap = w->memory->room[EVENTS];
-  w->room = (long)(w->memory->bytes[EVENTS] / sizeof *w->heap);
-  return true;
-}
-
-static void push(walk *w, event e) {
-  if (!make_room(w)) return;
-  e.when_s = seconds(w, e.when);
-  e.number = w->number++;
-  long i = w->events++;
-  for (; i > 0 && before(&e, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
-    w->heap[i] = w->heap[(i - 1) / 2];
-  w->heap[i] = e;
-}
-
-static event pop(walk *w) {
-  const event first = w->heap[0], e = w->heap[--w->events];
-  long i = 0;
-  for (long c = 1; c < w->events; c = 2 * i + 1) {
-    if (c + 1 < w->events && before(&w->heap[c + 1], &w->heap[c])) c++;
-    if (!before(&w->heap[c], &e)) break;
-    w->heap[i] = w->heap[c];
-    i = c;
-  }
-  w->heap[i] = e;
-  return first;
-}
 
 /* --- links ------------------------------------------------------------------------------------ */
 
 /* What links have carried since they were looked at has gone on to receivers' links. */
-static void bring_up(walk *w, moment now) {
-  const moment part = {now.latencies - w->looked.latencies, now.bytes - w->looked.bytes};
+static void bring_up(walk *w, weir_moment now) {
+  const weir_moment part = weir_moment_minus(now, w->looked);
   for (int host = 0; host < w->hosts; host++) {
     if (w->port[host].first < 0) continue;
     port *const in = &w->port[w->host[w->message[w->port[host].first].to]];
-    in->clear = plus(later(w, in->clear, w->looked), part);
+    in->clear = weir_moment_plus(weir_moment_later(&w->events, in->clear, w->looked), part);
   }
   w->looked = now;
 }
 
-static void begin(walk *w, int host, moment now) {
-  const moment whole = {0, w->message[w->port[host].first].share};
-  push(w, (event){.when = plus(now, whole), .kind = SENT, .who = host});
+static void begin(walk *w, int host, weir_moment now) {
+  const weir_moment whole = {0, w->message[w->port[host].first].share};
+  weir_events_push(&w->events,
+                   (weir_event){.when = weir_moment_plus(now, whole), .kind = SENT, .who = host});
 }
 
-static void leave(walk *w, int from, int round, weir_hop hop, moment now) {
+static void leave(walk *w, int from, int round, weir_hop hop, weir_moment now) {
   port *const p = &w->port[w->host[from]];
   const long own = w->messages;
   if (w->host[from] == w->host[hop.to]) {
-    push(w, (event){.when = now, .kind = THERE, .who = hop.to, .round = round});
+    weir_events_push(&w->events,
+                     (weir_event){.when = now, .kind = THERE, .who = hop.to, .round = round});
     return;
   }
   w->message[w->messages++] = (message){hop.to, round, hop.share, -1};
@@ -187,12 +85,15 @@ static void leave(walk *w, int from, int round, weir_hop hop, moment now) {
   begin(w, w->host[from], now);
 }
 
-static void sent(walk *w, int host, moment now) {
-  static const moment latency = {1, 0};
+static void sent(walk *w, int host, weir_moment now) {
+  static const weir_moment latency = {1, 0};
   const message *const m = &w->message[w->port[host].first];
   bring_up(w, now);
-  const moment through = later(w, w->port[w->host[m->to]].clear, now);
-  push(w, (event){.when = plus(through, latency), .kind = THERE, .who = m->to, .round = m->round});
+  const weir_moment through = weir_moment_later(&w->events, w->port[w->host[m->to]].clear, now);
+  weir_events_push(&w->events, (weir_event){.when = weir_moment_plus(through, latency),
+                                            .kind = THERE,
+                                            .who = m->to,
+                                            .round = m->round});
   w->port[host].first = m->next;
   if (m->next >= 0) begin(w, host, now);
 }
@@ -212,7 +113,7 @@ static int sends_of(walk *w, int rank, int round) {
 }
 
 /* What is for one peer leaves together. */
-static void send_round(walk *w, int rank, int round, moment now) {
+static void send_round(walk *w, int rank, int round, weir_moment now) {
   const int count = sends_of(w, rank, round);
   for (int first = 0; first < count; first++)
     for (int i = first; i < count && w->hop[first].to >= 0; i++) {
@@ -223,15 +124,15 @@ static void send_round(walk *w, int rank, int round, moment now) {
 }
 
 /* A rank goes on for as long as nothing is missing. */
-static void go_on(walk *w, int rank, moment now) {
-  w->last = later(w, w->last, now);
+static void go_on(walk *w, int rank, weir_moment now) {
+  w->last = weir_moment_later(&w->events, w->last, now);
   for (; w->at[rank] < w->count; w->at[rank]++) {
     send_round(w, rank, w->at[rank], now);
     if (*due(w, rank, w->at[rank]) > 0) return;
   }
 }
 
-static void take(walk *w, const event *e) {
+static void take(walk *w, const weir_event *e) {
   if (e->kind == SENT) {
     sent(w, e->who, e->when);
     return;
@@ -255,19 +156,21 @@ static size_t count_due(walk *w) {
 
 static bool prepare(walk *w) {
   const size_t ranks = (size_t)w->n;
-  w->host = zeros(w, HOSTS, ranks, sizeof *w->host);
-  w->at = zeros(w, ROUNDS_AT, ranks, sizeof *w->at);
-  w->port = zeros(w, PORTS, (size_t)w->hosts, sizeof *w->port);
-  w->due = zeros(w, DUE, ranks * (size_t)w->count, sizeof *w->due);
-  w->hop = zeros(w, HOPS, (size_t)weir_rounds_most(&w->rounds), sizeof *w->hop);
+  w->host = weir_events_zeros(&w->events, HOSTS, ranks, sizeof *w->host);
+  w->at = weir_events_zeros(&w->events, ROUNDS_AT, ranks, sizeof *w->at);
+  w->port = weir_events_zeros(&w->events, PORTS, (size_t)w->hosts, sizeof *w->port);
+  w->due = weir_events_zeros(&w->events, DUE, ranks * (size_t)w->count, sizeof *w->due);
+  w->hop =
+      weir_events_zeros(&w->events, HOPS, (size_t)weir_rounds_most(&w->rounds), sizeof *w->hop);
   if (!w->host || !w->at || !w->port || !w->due || !w->hop) return false;
   if (weir_rounds_placed(&w->rounds)) {
-    w->place = zeros(w, PLACES, 2 * (size_t)w->rounds.shape.ranks, sizeof *w->place);
+    w->place =
+        weir_events_zeros(&w->events, PLACES, 2 * (size_t)w->rounds.shape.ranks, sizeof *w->place);
     w->rounds.place = w->place;
     if (!w->place) return false;
     weir_rounds_find(&w->rounds, w->place);
   }
-  w->message = zeros(w, MESSAGES, count_due(w), sizeof *w->message);
+  w->message = weir_events_zeros(&w->events, MESSAGES, count_due(w), sizeof *w->message);
   for (int r = 0; r < w->n; r++)
     w->host[r] = weir_shape_host(w->rounds.shape, r % w->rounds.shape.ranks);
   for (int h = 0; h < w->hosts; h++) w->port[h].first = -1;
@@ -276,15 +179,16 @@ static bool prepare(walk *w) {
 
 /* When the last rank is done.  False: out of memory. */
 static bool follow(walk *w) {
-  take_memory(w);
-  w->failed = !prepare(w);
-  for (int r = 0; r < w->n && !w->failed; r++) go_on(w, r, (moment){0, 0});
-  while (w->events > 0 && !w->failed) {
-    const event e = pop(w);
+  weir_events *const events = &w->events;
+  weir_events_begin(events);
+  const bool ready = prepare(w);
+  for (int r = 0; ready && r < w->n && !events->failed; r++) go_on(w, r, (weir_moment){0, 0});
+  while (events->count > 0 && !events->failed) {
+    const weir_event e = weir_events_pop(events);
     take(w, &e);
   }
-  give_memory(w);
-  return !w->failed;
+  weir_events_end(events);
+  return ready && !events->failed;
 }
 
 /* --- what was followed before ----------------------------------------------------------------- */
@@ -297,7 +201,7 @@ typedef struct question {
 
 typedef struct answer {
   question to;
-  moment last;
+  weir_moment last;
 } answer;
 
 enum { ANSWERS = 256 };
@@ -310,10 +214,10 @@ static size_t slot_of(const question *q) {
 static bool find_last(walk *w) {
   static _Thread_local answer known[ANSWERS]; /* ranks are 0 in those not given yet */
   const weir_rounds *const r = &w->rounds;
-  question asked = {w->alpha,       w->unit,          {0},
-                    r->kind,        r->row,           r->columns,
-                    r->root,        r->chunks,        r->shape.ranks,
-                    r->shape.hosts, r->shape.largest, (int64_t)r->shape.order};
+  question asked = {w->events.alpha, w->events.unit,   {0},
+                    r->kind,         r->row,           r->columns,
+                    r->root,         r->chunks,        r->shape.ranks,
+                    r->shape.hosts,  r->shape.largest, (int64_t)r->shape.order};
   memcpy(asked.share, r->share, sizeof asked.share);
   answer *const at = &known[slot_of(&asked)];
   if (memcmp(&at->to, &asked, sizeof asked) != 0) {
@@ -327,12 +231,13 @@ static bool find_last(walk *w) {
 /* Where one wait was taken off another, what is left of latencies or of bytes alone may be nothing
  * that a path could have: then as many latencies as it has rounds, or none. */
 static weir_cost_terms terms_of(const walk *w, double bytes) {
-  const double time = seconds(w, w->last);
-  const double most = fmin(w->count, w->alpha > 0 ? time / w->alpha : INFINITY);
+  const double alpha = w->events.alpha, unit = w->events.unit;
+  const double time = weir_moment_s(&w->events, w->last);
+  const double most = fmin(w->count, alpha > 0 ? time / alpha : INFINITY);
   const double latencies = fmax(0, fmin(w->last.latencies, most));
-  if (latencies == w->last.latencies || !(w->unit > 0))
+  if (latencies == w->last.latencies || !(unit > 0))
     return (weir_cost_terms){w->last.latencies, w->last.bytes * bytes, 0.0};
-  return (weir_cost_terms){latencies, (time - latencies * w->alpha) / w->unit * bytes, 0.0};
+  return (weir_cost_terms){latencies, (time - latencies * alpha) / unit * bytes, 0.0};
 }
 
 /* In units of what all bytes take or, where that is nothing, of a latency. */
@@ -341,8 +246,7 @@ static walk walk_of(const weir_rounds *r, double alpha, double unit) {
                 .n = r->columns * r->shape.ranks,
                 .hosts = r->shape.hosts,
                 .count = weir_rounds_count(r),
-                .alpha = unit > 0 ? alpha / unit : 1.0,
-                .unit = unit > 0 ? 1.0 : 0.0};
+                .events = {.alpha = unit > 0 ? alpha / unit : 1.0, .unit = unit > 0 ? 1.0 : 0.0}};
 }
 
 static weir_cost_terms walk_by(const weir_rounds *r, double alpha, double unit, double bytes) {
@@ -379,8 +283,8 @@ static double most_of(walk *w, int round, double *out, double *in) {
 
 weir_cost_terms weir_cost_together(const weir_rounds *r, double bytes) {
   walk w = walk_of(r, 1.0, 1.0);
-  take_memory(&w);
-  double *const loads = zeros(&w, LOADS, 2 * (size_t)w.hosts, sizeof *loads);
+  weir_events_begin(&w.events);
+  double *const loads = weir_events_zeros(&w.events, LOADS, 2 * (size_t)w.hosts, sizeof *loads);
   weir_cost_terms t = {0, 0, 0};
   const bool good = prepare(&w) && loads != NULL;
   for (int round = 0; good && round < w.count; round++) {
@@ -388,6 +292,6 @@ weir_cost_terms weir_cost_together(const weir_rounds *r, double bytes) {
     t.alpha_terms += most > 0 ? 1.0 : 0.0;
     t.byte_terms += most * bytes;
   }
-  give_memory(&w);
+  weir_events_end(&w.events);
   return good ? t : (weir_cost_terms){INFINITY, INFINITY, 0.0};
 }

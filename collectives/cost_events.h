@@ -1,0 +1,65 @@
+/* Events of a schedule in the order of time, for the walks along its critical path (cost_tree.c,
+ * cost_walk.c), and the memory that they work in. */
+#ifndef WEIR_COLLECTIVES_COST_EVENTS_H
+#define WEIR_COLLECTIVES_COST_EVENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A time as what it is made of: latencies, and bytes in the walk's unit. */
+typedef struct weir_moment {
+  double latencies, bytes;
+} weir_moment;
+
+typedef struct weir_event {
+  weir_moment when, more; /* more: the walk's own */
+  double when_s;
+  long number; /* those of one time stay in the order in which they were pushed */
+  int kind, who, round;
+} weir_event;
+
+/* What a walk works in: rooms by number, kept from one walk to the next, so that those who ask
+ * again and again take no memory for it. */
+enum { WEIR_WALK_ROOMS = 9 };
+
+typedef struct weir_walk_memory {
+  void *room[WEIR_WALK_ROOMS];
+  size_t bytes[WEIR_WALK_ROOMS];
+} weir_walk_memory;
+
+typedef struct weir_events {
+  double alpha, unit; /* what a latency takes, and what a byte does */
+  weir_event *heap;   /* the earliest first */
+  long count, room, number;
+  bool failed;              /* out of memory */
+  weir_walk_memory *memory; /* kept, or own where another thread walks */
+  weir_walk_memory own;
+} weir_events;
+
+static inline double weir_moment_s(const weir_events *e, weir_moment m) {
+  return m.latencies * e->alpha + m.bytes * e->unit;
+}
+
+static inline weir_moment weir_moment_later(const weir_events *e, weir_moment a, weir_moment b) {
+  return weir_moment_s(e, a) >= weir_moment_s(e, b) ? a : b;
+}
+
+static inline weir_moment weir_moment_plus(weir_moment a, weir_moment b) {
+  return (weir_moment){a.latencies + b.latencies, a.bytes + b.bytes};
+}
+
+static inline weir_moment weir_moment_minus(weir_moment a, weir_moment b) {
+  return (weir_moment){a.latencies - b.latencies, a.bytes - b.bytes};
+}
+
+/* Before and after a walk; between them rooms are its own. */
+void weir_events_begin(weir_events *e);
+void weir_events_end(weir_events *e);
+/* Zeros in a room but the first, at least one; NULL: out of memory, and e->failed. */
+void *weir_events_zeros(weir_events *e, int room, size_t count, size_t item);
+/* when_s and number are set here. */
+void weir_events_push(weir_events *e, weir_event event);
+/* The earliest of at least one. */
+weir_event weir_events_pop(weir_events *e);
+
+#endif
