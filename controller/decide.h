@@ -82,7 +82,7 @@ bool weir_arm_is(const weir_arm *arm, const weir_plan *plan);
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
 size_t weir_arm_of(const weir_plan *plan);
 /* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 5 and 4 of companded and
- * nonzero, and under SGD 3, and 4 of qsgd-l2, all with error feedback? */
+ * nonzero, and under SGD 3 of qsgd and 4 of qsgd-l2, all with error feedback? */
 bool weir_plan_safe(const weir_plan *plan);
 struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */

@@ -124,7 +124,7 @@ const weir_policy weir_policy_weir = {
     .first = "bf16:1:dense-ring",
     /* Safe, and on a slow network every step counts. */
     .first_of_several = "companded:0.15625:sra",
-    .first_by_sgd = "companded:0.09375:sra",
+    .first_by_sgd = "qsgd:0.09375:sra",
     .curve = true,
     .consider = consider,
 };

@@ -809,7 +809,7 @@ Test(rounds, a_trial_whose_checkpoint_has_no_room_is_not_begun) {
   static const double beside[] = {0.9, 2.1}; /* gradients */
   const weir_memory_form form = {.ranks = RANKS, .hosts = RANKS};
   weir_plan plan;
-  cr_assert_eq(weir_plan_parse("companded:0.09375:sra:huffman", &plan), WEIR_OK);
+  cr_assert_eq(weir_plan_parse("qsgd:0.09375:sra", &plan), WEIR_OK);
   const double bytes = weir_plan_memory(&plan, &form, ELEMENTS, weir_cost_kept(&plan, ELEMENTS));
   for (size_t i = 0; i < 2; i++) {
     world w = good;

@@ -110,8 +110,9 @@ Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
   weir_cpu_force(NULL);
 }
 
-/* 128 elements of 3 have the norm 33.94, of which a seventh is 4.8487: of 8 bits of mantissa, 155/32
- * = 4.84375 is the nearest, which 3 is 0.619 of.  Over many draws that share of them goes up. */
+/* 128 elements of 3 have the norm 33.94, of which a seventh is 4.8487: of 8 bits of mantissa,
+ * 155/32 = 4.84375 is the nearest, which 3 is 0.619 of.  Over many draws that share of them goes
+ * up. */
 Test(kernels_quantize, l2_steps_are_bfloat16s) {
   float x[128];
   double sum = 0;
