@@ -26,6 +26,19 @@ TRAININGS = {
         "decay_epochs": 24,
         "epochs": 30,
     },
+    "cnn-large": {  # hardly any noise but that of rounding: few workers, large batches
+        "workers": 2,
+        "model": "cnn",
+        "channels": 16,
+        "batch": 128,
+        "learning_rate": 0.1,
+        "momentum": 0.9,
+        "weight_decay": 0.0005,
+        "rate_warmup_steps": 30,
+        "decay_factor": 0.1,
+        "decay_epochs": 7,
+        "epochs": 9,
+    },
     "cnn-plain": {  # neither momentum nor a learning rate that falls
         "model": "cnn",
         "channels": 24,
@@ -83,8 +96,9 @@ def scenario(training, network):
         "steps_per_epoch": regret.EPOCH,
         "evaluate_every": 2,
     }
+    workers = keys.pop("workers", 4)
     return (
-        "[scenario]\nname = untouched\nworkers = 4\nseed = 1\ntimeout_s = 300\n[training]\n"
+        f"[scenario]\nname = untouched\nworkers = {workers}\nseed = 1\ntimeout_s = 300\n[training]\n"
         + "".join(f"{key} = {value}\n" for key, value in keys.items())
         + regret.network_section(regret.NETWORKS[network], keys["epochs"])
     )
