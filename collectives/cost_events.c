@@ -60,8 +60,10 @@ void weir_events_push(weir_events *e, weir_event event) {
   e->heap[i] = event;
 }
 
-weir_event weir_events_pop(weir_events *e) {
-  const weir_event first = e->heap[0], last = e->heap[--e->count];
+bool weir_events_next(weir_events *e, weir_event *first) {
+  if (e->count == 0 || e->failed) return false;
+  *first = e->heap[0];
+  const weir_event last = e->heap[--e->count];
   long i = 0;
   for (long c = 1; c < e->count; c = 2 * i + 1) {
     if (c + 1 < e->count && before(&e->heap[c + 1], &e->heap[c])) c++;
@@ -70,5 +72,5 @@ weir_event weir_events_pop(weir_events *e) {
     i = c;
   }
   e->heap[i] = last;
-  return first;
+  return true;
 }

@@ -6,13 +6,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A time as what it is made of: latencies, and bytes in the walk's unit. */
+/* A time as what it is made of: latencies, and bytes, which cost_walk.c counts in those of its row
+ * and cost_tree.c in chunks. */
 typedef struct weir_moment {
   double latencies, bytes;
 } weir_moment;
 
+/* Something that happens in a walk, which gives kind, who (a rank or a machine) and round their
+ * meaning. */
 typedef struct weir_event {
-  weir_moment when, more; /* more: the walk's own */
+  weir_moment when, more; /* more: what the walk adds to its own reckoning by it */
   double when_s;
   long number; /* those of one time stay in the order in which they were pushed */
   int kind, who, round;
@@ -59,7 +62,7 @@ void weir_events_end(weir_events *e);
 void *weir_events_zeros(weir_events *e, int room, size_t count, size_t item);
 /* when_s and number are set here. */
 void weir_events_push(weir_events *e, weir_event event);
-/* The earliest of at least one. */
-weir_event weir_events_pop(weir_events *e);
+/* Takes the earliest out.  False: there is none, or no memory. */
+bool weir_events_next(weir_events *e, weir_event *first);
 
 #endif

@@ -153,10 +153,7 @@ static bool follow(walk *w) {
   weir_events_begin(events);
   const bool good = prepare(w);
   for (int r = 0; good && r < w->n && !events->failed; r++) go_on(w, r, (weir_moment){0, 0});
-  while (events->count > 0 && !events->failed) {
-    const weir_event e = weir_events_pop(events);
-    take(w, &e);
-  }
+  for (weir_event e; weir_events_next(events, &e);) take(w, &e);
   weir_events_end(events);
   return good && !events->failed;
 }

@@ -286,10 +286,10 @@ double weir_step_seconds(const weir_decision_input *in, const weir_candidate *ca
   return in->compute + candidate->compress_s + candidate->comm_s;
 }
 
-/* What coding leaves of messages until that has been seen.  Of squares that is about what it left
- * on four trainings (docs/reference/performance.md): few bits are more often zero than not, and
- * codes of half bits are longer than they need be.  Of others it is little, for them to be
- * tried. */
+/* What coding leaves of messages until that has been seen.  Where a codec's row tells how many bits
+ * it leaves out, the others; of squares about what it left on four trainings
+ * (docs/reference/performance.md): few bits are more often zero than not, and codes of half bits
+ * are longer than they need be.  Of others it is little, for them to be tried. */
 static double usually_shortened(const weir_plan *plan) {
   const double bits = plan->cr * 32;
   const weir_codec *codec = weir_codecs[plan->codec];

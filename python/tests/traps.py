@@ -80,6 +80,19 @@ def batch(step: int, size: int = 8) -> torch.Tensor:
     return torch.randn(size, 12, generator=torch.Generator().manual_seed(1000 * step + rank()))
 
 
+def losses_told(attached: Any) -> list[float]:
+    """What the session is told from now on, as it is told."""
+    told: list[float] = []
+    report = attached.session.report_loss
+
+    def listen(loss: float) -> None:
+        told.append(loss)
+        report(loss)
+
+    attached.session.report_loss = listen
+    return told
+
+
 def pair(
     model: nn.Module, policy: str = EXACT, options: dict[str, Any] | None = None, **ddp: Any
 ) -> tuple[DDP, DDP, Any]:
@@ -371,12 +384,7 @@ def activation_checkpointing() -> None:
                 return self.last(x)
 
         plain, ours, attached = pair(Again())
-        told: list[float] = []
-        report = attached.session.report_loss
-        attached.session.report_loss = lambda loss, to=told, report=report: (
-            to.append(loss),
-            report(loss),
-        )
+        told = losses_told(attached)
         due = []
         for step in range(4):
             clear(plain, ours)
@@ -1415,12 +1423,7 @@ def compiled() -> None:
         called = model if way == "module" else torch.compile(model, backend="eager")
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         attached = weir.torch.attach(model if way == "ddp" else called, optimizer, policy=EXACT)
-        told: list[float] = []
-        report = attached.session.report_loss
-        attached.session.report_loss = lambda loss, to=told, report=report: (
-            to.append(loss),
-            report(loss),
-        )
+        told = losses_told(attached)
         due = []
         for step, x in enumerate(weir.torch.batches([batch(s) for s in range(4)], called)):
             clear(plain, model)
