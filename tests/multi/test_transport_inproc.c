@@ -60,8 +60,8 @@ Test(inproc, an_end_during_a_copy) { between_case(true); }
 /* --- an end, of which some messages are withdrawn and others not yet -------------------------- */
 
 typedef struct withdrawn {
-  double after_s;
-  unsigned char *large;  /* 6 * LARGE */
+  double after_s;        /* rank 0 ends the group so long after the others have begun */
+  unsigned char *large;  /* 5 * LARGE: where two messages come in, and what both are of */
   atomic_int copies_yet; /* of ranks 1 and 2 */
 } withdrawn;
 
@@ -71,13 +71,12 @@ typedef struct withdrawn {
 static weir_status withdrawn_body(weir_transport *t, void *user) {
   withdrawn *w = user;
   unsigned char byte[2] = {1, 2};
-  unsigned char *const longer = w->large + 2 * LARGE;
+  unsigned char *const longer = w->large + LARGE, *const from = w->large + 3 * LARGE;
   const weir_tag tag = {1, 1, 1, 0};
   weir_recv few[] = {{4, w->large, LARGE, 0, 0}, {3, byte, 1, 0, 0}, {3, byte + 1, 1, 1, 0}};
   weir_recv one = {3, longer, 2 * LARGE, 0, 0};
-  const weir_send bytes[] = {
-      {1, byte, 1, 0}, {2, longer + 2 * LARGE, 2 * LARGE, 0}, {1, byte, 1, 1}};
-  const weir_send large = {1, w->large + LARGE, LARGE, 0};
+  const weir_send bytes[] = {{1, byte, 1, 0}, {2, from, 2 * LARGE, 0}, {1, byte, 1, 1}};
+  const weir_send large = {1, from, LARGE, 0};
   const weir_send *const send[] = {NULL, NULL, NULL, bytes, &large};
   weir_recv *const recv[] = {NULL, few, &one, NULL, NULL};
   static const size_t sends[] = {0, 0, 0, 3, 1}, recvs[] = {0, 3, 1, 0, 0};
@@ -95,10 +94,10 @@ static weir_status withdrawn_body(weir_transport *t, void *user) {
 }
 
 Test(inproc, an_end_with_messages_half_withdrawn) {
-  FREED unsigned char *large = malloc(6 * LARGE);
+  FREED unsigned char *large = malloc(5 * LARGE);
   cr_assert_not_null(large);
-  memset(large, 7, 6 * LARGE);
-  for (int ms = 0; ms < 40; ms += 2) {
+  memset(large, 7, 5 * LARGE);
+  for (int ms = 0; ms < 40; ms++) {
     withdrawn w = {.after_s = ms * 1e-3, .large = large, .copies_yet = 2};
     ENDED group g = group_new(GROUP_THREADS, 5, withdrawn_body, &w);
     group_run(&g);
