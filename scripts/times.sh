@@ -5,6 +5,10 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
+[[ ${1:-10} =~ ^[1-9][0-9]{0,3}$ ]] || {
+  echo "usage: scripts/times.sh [TESTS]     so many tests; 10" >&2
+  exit 2
+}
 logs=() presets=()
 for preset in release asan ubsan tsan; do
   log=build-$preset/Testing/Temporary/LastTest.log
