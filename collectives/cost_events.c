@@ -1,6 +1,7 @@
 /* A heap of events, and memory that is kept between walks. */
 #include "collectives/cost_events.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,4 +74,13 @@ bool weir_events_next(weir_events *e, weir_event *first) {
   }
   e->heap[i] = last;
   return true;
+}
+
+weir_cost_terms weir_path_terms(const weir_events *e, weir_moment last, int rounds, double bytes) {
+  const double time = weir_moment_s(e, last);
+  const double most = fmin(rounds, e->alpha > 0 ? time / e->alpha : INFINITY);
+  const double latencies = fmax(0, fmin(last.latencies, most));
+  if (latencies == last.latencies || !(e->unit > 0))
+    return (weir_cost_terms){last.latencies, last.bytes * bytes, 0.0};
+  return (weir_cost_terms){latencies, (time - latencies * e->alpha) / e->unit * bytes, 0.0};
 }

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "collectives/cost.h"
+
 /* A time as what it is made of: latencies, and bytes, which cost_walk.c counts in those of its row
  * and cost_tree.c in chunks. */
 typedef struct weir_moment {
@@ -64,5 +66,10 @@ void *weir_events_zeros(weir_events *e, int room, size_t count, size_t item);
 void weir_events_push(weir_events *e, weir_event event);
 /* Takes the earliest out.  False: there is none, or no memory. */
 bool weir_events_next(weir_events *e, weir_event *first);
+
+/* What a path of so many rounds takes that ends with `last`, whose bytes count so many each.  Where
+ * one wait was taken off another, what is left of latencies or of bytes alone may be nothing that a
+ * path could have: then as many latencies as it has rounds, or none. */
+weir_cost_terms weir_path_terms(const weir_events *e, weir_moment last, int rounds, double bytes);
 
 #endif

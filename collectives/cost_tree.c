@@ -192,18 +192,6 @@ static bool find_last(walk *w) {
   return true;
 }
 
-/* The path's time.  Where one wait was taken off another, what is left of latencies or of bytes
- * alone may be nothing that a path could have: then as many latencies as it has rounds, or none. */
-static weir_cost_terms terms_of(const walk *w, double chunk) {
-  const double alpha = w->events.alpha, chunk_s = w->events.unit;
-  const double time = weir_moment_s(&w->events, w->last);
-  const double most = fmin(w->count, alpha > 0 ? time / alpha : INFINITY);
-  const double latencies = fmax(0, fmin(w->last.latencies, most));
-  if (latencies == w->last.latencies || !(chunk_s > 0))
-    return (weir_cost_terms){w->last.latencies, w->last.bytes * chunk, 0.0};
-  return (weir_cost_terms){latencies, (time - latencies * alpha) / chunk_s * chunk, 0.0};
-}
-
 /* Times are in units of what one chunk takes or, where that is nothing, of alpha. */
 weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta,
                                       double burst) {
@@ -217,5 +205,5 @@ weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double 
       .events = {.alpha = chunk_s > 0 ? alpha / chunk_s : 1.0, .unit = chunk_s > 0 ? 1.0 : 0.0},
       .bucket = chunk > 0 ? burst / chunk : 0};
   if (!find_last(&w)) return (weir_cost_terms){INFINITY, INFINITY, 0.0}; /* never the cheapest */
-  return terms_of(&w, chunk);
+  return weir_path_terms(&w.events, w.last, w.count, chunk);
 }

@@ -225,18 +225,6 @@ static bool find_last(walk *w) {
   return true;
 }
 
-/* Where one wait was taken off another, what is left of latencies or of bytes alone may be nothing
- * that a path could have: then as many latencies as it has rounds, or none. */
-static weir_cost_terms terms_of(const walk *w, double bytes) {
-  const double alpha = w->events.alpha, unit = w->events.unit;
-  const double time = weir_moment_s(&w->events, w->last);
-  const double most = fmin(w->count, alpha > 0 ? time / alpha : INFINITY);
-  const double latencies = fmax(0, fmin(w->last.latencies, most));
-  if (latencies == w->last.latencies || !(unit > 0))
-    return (weir_cost_terms){w->last.latencies, w->last.bytes * bytes, 0.0};
-  return (weir_cost_terms){latencies, (time - latencies * alpha) / unit * bytes, 0.0};
-}
-
 /* In units of what all bytes take or, where that is nothing, of a latency. */
 static walk walk_of(const weir_rounds *r, double alpha, double unit) {
   return (walk){.rounds = *r,
@@ -249,7 +237,7 @@ static walk walk_of(const weir_rounds *r, double alpha, double unit) {
 static weir_cost_terms walk_by(const weir_rounds *r, double alpha, double unit, double bytes) {
   walk w = walk_of(r, alpha, unit);
   if (!find_last(&w)) return (weir_cost_terms){INFINITY, INFINITY, 0.0}; /* never the cheapest */
-  return terms_of(&w, bytes);
+  return weir_path_terms(&w.events, w.last, w.count, bytes);
 }
 
 weir_cost_terms weir_cost_walk(const weir_rounds *r, const weir_link *link, double bytes) {
