@@ -106,11 +106,17 @@ double weir_progress(uint32_t codec, double gain) {
          pow(held, weir_constants.progress_exponent);
 }
 
+/* A plan in force may be one that does not count any more: of fewer bits than the training has come
+ * far enough for, by the rule that is believed now, or of a gradient that is no longer sparse. */
 double weir_plan_progress(const weir_decision_input *in, const weir_plan *plan, double gain) {
-  if (weir_plan_safe(plan) && weir_plan_sparse(plan) && !weir_sparse_known(in)) return 0.0;
-  if (weir_plan_safe(plan)) return 1.0;
-  if (in->policy != WEIR_POLICY_WEIR || in->risk == WEIR_RISK_BOLD)
-    return weir_progress(plan->codec, gain);
+  const bool measured = in->policy == WEIR_POLICY_WEIR && in->risk != WEIR_RISK_BOLD;
+  const size_t a = weir_arm_of(plan);
+  const weir_arm *arm = a < WEIR_ARMS ? weir_arm_at(a) : NULL;
+  if (arm != NULL && arm->safe) {
+    const bool early = measured && arm->settled > in->settled;
+    return early || (weir_plan_sparse(plan) && !weir_sparse_known(in)) ? 0.0 : 1.0;
+  }
+  if (!measured) return weir_progress(plan->codec, gain);
   const size_t method = weir_method_of(plan);
   return method < WEIR_METHODS ? in->shown[method] : 0.0;
 }

@@ -26,6 +26,7 @@ struct weir_controller {
   weir_plan_bucket *taken; /* table of the directive last taken; the session thread's own */
   /* The session thread's own. */
   uint64_t epoch, room;
+  bool adapts;    /* the trainer's steps, whatever it said of its rule before */
   weir_plan kept; /* of the last step that was none of a trial's */
   weir_network network;
   uint64_t since_curve;
@@ -537,6 +538,7 @@ void weir_controller_observe(void *controller, const weir_header *headers, int r
   weir_observation seen = {.step = record->info.step,
                            .epoch = c->epoch,
                            .room = c->room,
+                           .adapts = c->adapts,
                            .plan = record->info.plan,
                            .trial = record->info.trial,
                            .shortened = record->shortened,
@@ -633,6 +635,8 @@ void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch) {
 void weir_controller_set_room(weir_controller *controller, uint64_t steps) {
   controller->room = steps;
 }
+
+void weir_controller_doubt_rule(weir_controller *controller) { controller->adapts = true; }
 
 void weir_controller_said(weir_controller *controller, char *text, size_t room) {
   weir_mailbox_said(&controller->mailbox, text, room);

@@ -32,7 +32,7 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
   else if (!(current.progress_per_s > 0.0)) {
     d->switched = true;
     (void)snprintf(d->why, sizeof d->why, "%s",
-                   !weir_plan_sparse(&current.plan)
+                   !weir_plan_sparse(&current.plan) || weir_sparse_known(in)
                        ? "the plan in force does not count as one that holds the loss"
                    : in->withheld != 0 ? "what a method has held back is sent before"
                                        : "more than half of a gradient is not zero");

@@ -553,6 +553,7 @@ static void come_back(weir_rounds *r, size_t method, uint64_t step) {
 static void doubt_rule(weir_rounds *r, uint64_t step) {
   if (r->rule == WEIR_RULE_ADAPTIVE) return;
   r->rule = WEIR_RULE_ADAPTIVE;
+  r->settled = false; /* by that rule it may not have */
   if (r->phase != WEIR_ROUND_NONE) abandon(r, step);
   for (size_t m = 0; m < WEIR_METHODS; m++) {
     r->record[m].evidence.count = 0;
@@ -639,6 +640,23 @@ static weir_status give_up(weir_loop *loop, const weir_observation *seen, reason
   return weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
 }
 
+/* The trainer's steps have turned out not to be SGD's.  What is in force may be none of the plans
+ * that need less of a promise; a trial that is under way is rolled back. */
+static weir_status give_up_promise(weir_loop *loop, const weir_observation *seen, bool trying) {
+  weir_rounds *r = &loop->rounds;
+  r->following = false;
+  r->judged = WEIR_METHODS;
+  (void)snprintf(
+      r->what, sizeof r->what,
+      "steps are not proportional to averages (gradients are clipped, say), so that what "
+      "rounding adds to their norm counts");
+  weir_decision decision;
+  const weir_status status = weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
+  if (status == WEIR_OK && trying && !decision.switched)
+    weir_loop_direct(loop, WEIR_ACTION_SWITCH, &loop->current);
+  return status;
+}
+
 /* --- a step ----------------------------------------------------------------------------------- */
 
 /* A step of the arm, or of the plan in force after it. */
@@ -708,8 +726,15 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
   *busy = false;
   if (loop->risk == WEIR_RISK_BOLD) return WEIR_OK;
   take_in(loop, seen);
+  const bool trying = r->phase == WEIR_ROUND_TRIAL;
+  const bool doubted = seen->adapts && r->rule == WEIR_RULE_SGD;
+  if (doubted) doubt_rule(r, seen->step);
   settle(loop, seen);
   keep_withheld(loop, seen);
+  if (doubted && loop->decisions > 0) {
+    *busy = true;
+    return give_up_promise(loop, seen, trying);
+  }
   if (r->phase == WEIR_ROUND_TRIAL) {
     if (cut_short(r, seen)) {
       weir_loop_direct(loop, WEIR_ACTION_SWITCH, &loop->current); /* wherever the directive is */

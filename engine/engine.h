@@ -283,6 +283,8 @@ weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engin
  * nor what is pending: the plan stays the first one. */
 weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memory *memory);
 weir_status weir_engine_rescale(weir_engine *engine, float factor);
+/* Between steps: from the next one on as if it had been made with `damped`. */
+weir_status weir_engine_damp(weir_engine *engine);
 
 /* Keep a failure that ends the group, and tell the others of one that is this rank's alone; returns
  * status. */

@@ -317,6 +317,19 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
   return WEIR_OK;
 }
 
+/* The plan in force is adopted anew, as a device has its own description of it. */
+weir_status weir_engine_damp(weir_engine *engine) {
+  const weir_status status = weir_engine_check(engine);
+  if (status != WEIR_OK) return status;
+  if (engine->in_step) return weir_fail(WEIR_E_STATE, "weir_step_end is due");
+  if (engine->config.damped) return WEIR_OK;
+  const weir_plan plan = engine->plan;
+  engine->config.damped = true;
+  /* Where the table is of another plan, that one is about to be adopted. */
+  if (plan.buckets > 0 && engine->table_name != plan.layout) return WEIR_OK;
+  return weir_engine_adopt(engine, &plan, plan.buckets > 0 ? engine->table : NULL);
+}
+
 void weir_engine_release(weir_engine *engine) {
   free(engine->checkpoint.hook_bytes);
   free(engine->checkpoint.memory);

@@ -89,9 +89,14 @@ uint64_t weir_session_offer(const weir_session *session) {
   return weir_hash(digest, options->policy, strlen(options->policy));
 }
 
+/* NULL: adaptive. */
+static const char *rule_of(const weir_session *session) {
+  return session->rule_doubted ? NULL : session->options.update_rule;
+}
+
 weir_status weir_session_first_plan(const weir_session *session, uint64_t step, weir_plan *first) {
   const weir_options *o = &session->options;
-  const weir_beginning with = {o->world_size, o->risk, o->update_rule};
+  const weir_beginning with = {o->world_size, o->risk, rule_of(session)};
   const weir_status status = weir_policy_first_plan(o->policy, &with, first);
   if (status == WEIR_OK) first->cr = weir_policy_warm_ratio(first->cr, step, o->warmup_steps);
   return status;
@@ -412,7 +417,7 @@ weir_status weir_session_create_engine(weir_session *session) {
       .counts = session->device_ops == NULL && !(session->options.momentum_correction > 0) &&
                 weir_policy_counts(session->options.policy, session->options.risk),
       .without_feedback = !session->options.error_feedback,
-      .damped = weir_update_rule_adapts(session->options.update_rule),
+      .damped = weir_update_rule_adapts(rule_of(session)),
       .keep_nonfinite = session->keep_nonfinite,
       .profile = session->options.profile || session->options.overlap,
       .scope = &session->inside.scope};
@@ -452,7 +457,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
   const weir_controller_config config = {
       .policy = session->options.policy,
       .risk = session->options.risk,
-      .update_rule = session->options.update_rule,
+      .update_rule = rule_of(session),
       .memory_limit = spare_memory(session),
       .codec_threads = session->threads,
       .checkpoint_bytes = checkpoint_bytes(session),

@@ -150,6 +150,15 @@ weir_status weir_set_room(weir_session *session, uint64_t steps) {
   return WEIR_OK;
 }
 
+weir_status weir_doubt_update_rule(weir_session *session) {
+  weir_status status = weir_session_check(session);
+  if (status == WEIR_OK) status = weir_engine_damp(session->engine);
+  if (status != WEIR_OK) return status;
+  session->rule_doubted = true;
+  if (session->controller != NULL) weir_controller_doubt_rule(session->controller);
+  return WEIR_OK;
+}
+
 weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t bytes, void *all) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;

@@ -192,7 +192,9 @@ typedef struct weir_options {
    * held back, so that most of policy weir's trials are shorter (18 or 36 steps, not 240) and begin
    * earlier (docs/internals/progress.md).  Under the latter noise costs loss: of what companded and
    * qsgd hold back in fewer than 5 bits, half is fed in a step, under every policy, and half waits.
-   * A wrong "sgd" may cost loss, "adaptive" only time. */
+   * Where gradients are clipped a step is not proportional to them, and what rounding adds to their
+   * norm makes it shorter: that is "adaptive", too (weir_doubt_update_rule).  A wrong "sgd" may
+   * cost loss, "adaptive" only time. */
   const char *update_rule;
   /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those
    * may follow that lead from it to the authority; the key to it, closed to other users and without
@@ -514,6 +516,13 @@ weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
  * for its steps, and one under way is rolled back before the room is used up.  Rank 0's word
  * counts; to be said in every step, before weir_step_end.  Until it is said: any number. */
 weir_status weir_set_room(weir_session *session, uint64_t steps);
+
+/* Say that steps have turned out not to be proportional to averages, whatever
+ * weir_options.update_rule is: where gradients were clipped, say.  It counts as "adaptive" from
+ * then on, for good: within a few steps policy weir rolls back a trial that is under way, and
+ * leaves plans that need more.  Between steps, on all ranks; said again it has no effect.
+ * WEIR_E_STATE: a step has begun. */
+weir_status weir_doubt_update_rule(weir_session *session);
 
 /* All-gather `bytes` bytes (at most 4096, the same on all ranks) between steps, for example to
  * evaluate; `all` has room for world_size * bytes and receives them in the order of ranks.

@@ -33,6 +33,9 @@ TRAPS = [
     "copied",
     "attached_twice",
     "clipping",
+    "proportional",
+    "not_proportional",
+    "whose_optimizer_is_sgd",
     "not_finite",
     "grad_scaler",
     "in_evaluation_mode",
@@ -204,6 +207,10 @@ def test_the_check_of_a_device_runs():
 
 def test_a_forked_child_leaves_the_group_alone(ranks, tmp_path):
     ranks.run("forked_child", folder=str(tmp_path / "run"))
+
+
+def test_clipping_is_answered(ranks, tmp_path):
+    ranks.run("clipping_is_answered", folder=str(tmp_path / "run"))
 
 
 def test_report_is_drawn(ranks, tmp_path):

@@ -624,6 +624,192 @@ def clipping() -> None:
     attached.close()
 
 
+def doubted_after(
+    change: Any,
+    model: Any = Net,
+    steps: int = 12,
+    loss: Any = loss_of,
+    scaler: Any = None,
+    tells: bool = True,
+    accumulates: Any = None,
+    closure: bool = False,
+    momentum: float = 0.9,
+    options: dict[str, Any] | None = None,
+    **ddp: Any,
+) -> int | None:
+    """The step of an SGD's before which Weir is told that what `change` makes of gradients is not
+    proportional to averages; None: never."""
+    ours = DDP(model(), bucket_cap_mb=0.0005, **ddp)
+    optimizer = torch.optim.SGD(ours.parameters(), 0.01, momentum=momentum, weight_decay=0.01)
+    given = {"scaler": scaler} if scaler is not None and tells else {}
+    attached = weir.torch.attach(ours, optimizer, policy=EXACT, **given, **(options or {}))
+    doubted: list[int] = []
+    doubt = attached.session.doubt_update_rule
+    attached.session.doubt_update_rule = lambda: (doubted.append(step), doubt())
+
+    def backward() -> None:
+        optimizer.zero_grad()
+        if accumulates is not None:
+            with accumulates(ours):
+                loss(ours, 100 + step).backward()
+        found = loss(ours, step)
+        (found if scaler is None else scaler.scale(found)).backward()
+        if scaler is not None:
+            scaler.unscale_(optimizer)
+        change(ours, step)
+
+    for step in range(steps + 1):  # the last begins, as it is then that doubts are told
+        if closure and step < steps:
+            optimizer.step(backward)
+            continue
+        backward()
+        if step == steps:
+            break
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+    attached.close()
+    assert len(doubted) <= 1, doubted
+    return doubted[0] if doubted else None
+
+
+class Images(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 3)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x.to(memory_format=torch.channels_last))
+
+
+def proportional() -> None:
+    """What SGD makes of averages is proportional to them, whatever loop there is."""
+
+    def as_they_are(model: nn.Module, step: int) -> None:
+        pass
+
+    def divided(model: nn.Module, step: int) -> None:
+        for p in model.parameters():
+            p.grad /= 3
+
+    def skipped(model: nn.Module, step: int) -> None:
+        if step % 3 == 1:
+            model.zero_grad(set_to_none=False)
+
+    def overflows(model: nn.Module, step: int) -> torch.Tensor:
+        return loss_of(model, step) * (float("inf") if step == 4 and rank() == 1 else 1.0)
+
+    def images(model: nn.Module, step: int) -> torch.Tensor:
+        x = torch.randn(4, 2, 5, 5, generator=torch.Generator().manual_seed(step))
+        return model(x).square().mean()
+
+    def half(model: nn.Module, step: int) -> torch.Tensor:
+        return model(batch(step).bfloat16()).square().mean()
+
+    def other_way(model: nn.Module, step: int) -> torch.Tensor:
+        return model(batch(step), "left" if step % 2 else "both").square().mean()
+
+    def tripling() -> Any:
+        return torch.amp.GradScaler("cpu", init_scale=16.0, growth_factor=3.0, growth_interval=2)
+
+    def doubling() -> Any:
+        return torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=2)
+
+    assert doubted_after(as_they_are) is None
+    assert doubted_after(as_they_are, momentum=0, gradient_as_bucket_view=True) is None
+    assert doubted_after(divided) is None
+    assert doubted_after(skipped) is None
+    assert doubted_after(as_they_are, loss=other_way, find_unused_parameters=True) is None
+    assert doubted_after(as_they_are, model=Images, loss=images) is None
+    assert doubted_after(as_they_are, model=lambda: Net().bfloat16(), loss=half) is None
+    assert doubted_after(as_they_are, scaler=tripling(), loss=overflows) is None
+    assert doubted_after(as_they_are, scaler=doubling(), loss=overflows, tells=False) is None
+    for views in (False, True):
+        ways = {"accumulates": contextlib.nullcontext, "gradient_as_bucket_view": views}
+        assert doubted_after(as_they_are, **ways) is None
+        ways["accumulates"] = lambda model: model.no_sync()
+        assert doubted_after(as_they_are, **ways) is None
+    assert doubted_after(as_they_are, closure=True) is None
+
+
+def not_proportional() -> None:
+    """... unless something between changes them by more than a number."""
+
+    def by_norm(model: nn.Module, step: int) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+    def later(model: nn.Module, step: int) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), 1e9 if step < 6 else 0.01)
+
+    def by_value(model: nn.Module, step: int) -> None:
+        nn.utils.clip_grad_value_(model.parameters(), 0.02)
+
+    def one_layer(model: nn.Module, step: int) -> None:
+        model.module.left.weight.grad *= 0.5
+
+    def half(model: nn.Module, step: int) -> torch.Tensor:
+        return model(batch(step).bfloat16()).square().mean()
+
+    # The first step tells of a factor, the second that it is another.
+    for views in (False, True):
+        assert doubted_after(by_norm, gradient_as_bucket_view=views) == 2
+        assert doubted_after(by_value, gradient_as_bucket_view=views) == 1
+    assert doubted_after(later) == 7
+    assert doubted_after(one_layer) == 1
+    assert doubted_after(later, model=lambda: Net().bfloat16(), loss=half) == 7
+    assert doubted_after(later, closure=True) == 7
+    assert doubted_after(later, accumulates=lambda model: model.no_sync()) == 7
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=2)
+    assert doubted_after(later, scaler=scaler) == 7
+    # Who says so is believed.
+    assert doubted_after(by_norm, options={"update_rule": "sgd"}) is None
+
+
+def whose_optimizer_is_sgd() -> None:
+    """All of the model's parameters have to be torch.optim.SGD's, and nobody else's."""
+
+    def rule(optimizer: Any, *also: Any) -> Any:
+        attached = weir.torch.attach(DDP(model), optimizer, policy=EXACT, also=also)
+        attached.close()
+        return attached._options.get("update_rule")
+
+    class Mine(torch.optim.SGD):
+        pass
+
+    model = Net()
+    assert rule(torch.optim.SGD(model.parameters(), 0.1)) == "sgd"
+    assert rule(torch.optim.SGD(model.parameters(), 0.1), torch.Generator()) == "sgd"
+    assert rule(torch.optim.SGD(model.first.parameters(), 0.1)) is None
+    assert rule(Mine(model.parameters(), 0.1)) is None
+    both = torch.optim.SGD(model.parameters(), 0.1), torch.optim.Adam(model.parameters())
+    assert rule(*both) is None
+
+
+def clipping_is_answered(folder: str) -> None:
+    """Policy weir leaves what it sends under SGD alone."""
+    ours = DDP(Net())
+    optimizer = torch.optim.SGD(ours.parameters(), 0.01)
+    attached = weir.torch.attach(ours, optimizer, record=folder)
+    plans = []
+    for step in range(60):
+        optimizer.zero_grad()
+        loss_of(ours, step).backward()
+        nn.utils.clip_grad_norm_(ours.parameters(), 1e9 if step < 30 else 0.01)
+        optimizer.step()
+        plans.append(attached.info.plan)
+    attached.close()
+    assert plans[0].startswith("qsgd"), plans[0]
+    assert not any(plan.startswith("qsgd") for plan in plans[45:]), plans
+    if rank() == 0:
+        lines = (Path(folder) / "decisions.jsonl").read_text().splitlines()
+        told = [json.loads(line) for line in lines]
+        found = [d["step"] for d in told if "not proportional to averages" in d["why"]]
+        assert len(found) == 1 and 30 <= found[0] < 40, found
+
+
 def not_finite() -> None:
     """One rank's gradient overflows: all ranks must see it, as a GradScaler looks on its own, and
     the residual must be what it was."""

@@ -18,6 +18,7 @@ enum { RANKS = 2, N = 512, STEPS = 4 };
 typedef struct worker {
   int rank;
   const char *group, *policy, *rule;
+  bool doubts;               /* the rule, after the first step */
   const float *pair, *again; /* gradients of the first step and of the second */
   const test_device *device;
   weir_status status; /* out */
@@ -31,7 +32,8 @@ static weir_status one_step(worker *w, weir_session *session, float *on, int ste
   float g[N];
   for (size_t i = 0; i < N; i++) g[i] = given[i % 2];
   if (on != NULL) w->device->put(on, g, sizeof g);
-  weir_status status = weir_step_begin(session, NULL);
+  weir_status status = w->doubts && step == 1 ? weir_doubt_update_rule(session) : WEIR_OK;
+  if (status == WEIR_OK) status = weir_step_begin(session, NULL);
   if (status == WEIR_OK) status = weir_submit(session, 0, on != NULL ? on : g);
   if (status == WEIR_OK) status = weir_step_end(session, NULL);
   if (on != NULL) w->device->get(g, on, sizeof g);
@@ -57,8 +59,10 @@ static void *work(void *argument) {
   return NULL;
 }
 
+/* Rule doubted: sgd, until after the first step. */
 static void check_of(const float pair[2], const float again[2], const char *plan, const char *rule,
                      const float due[STEPS]) {
+  const bool doubts = strcmp(rule, "doubted") == 0;
   static int turn;
   static test_device device;
   char group[64], policy[128];
@@ -74,7 +78,8 @@ static void check_of(const float pair[2], const float again[2], const char *plan
       w[r] = (worker){.rank = r,
                       .group = group,
                       .policy = policy,
-                      .rule = rule,
+                      .rule = doubts ? "sgd" : rule,
+                      .doubts = doubts,
                       .pair = pair,
                       .again = again,
                       .device = where >> r & 1 ? &device : NULL};
@@ -104,6 +109,13 @@ Test(damped, under_sgd_all_of_it_is_fed, .timeout = 60) {
   const float due[STEPS] = {1024, -98, 0, 0};
   check("companded:0.125:ag", "sgd", due);
   check("companded:0.125:sra", "sgd", due);
+}
+
+/* Of what the first step has left. */
+Test(damped, once_sgd_is_doubted_half_of_it_waits, .timeout = 60) {
+  const float due[STEPS] = {1024, -49, -49, 0};
+  check("companded:0.125:ag", "doubted", due);
+  check("companded:0.125:sra", "doubted", due);
 }
 
 Test(damped, of_5_bits_all_is_fed, .timeout = 60) {

@@ -47,9 +47,13 @@ typedef struct world {
   bool overlaps;          /* four tensors, ready one after the other, may be exchanged as buckets */
   bool divided;           /* they were, before the first trial */
   const char *journal;
-  uint64_t epoch; /* steps that can be taken back to its beginning only; 0: any */
-  double memory;  /* memory_limit */
-  double comm;    /* of the step before */
+  uint64_t epoch;  /* steps that can be taken back to its beginning only; 0: any */
+  double memory;   /* memory_limit */
+  uint64_t doubts; /* exchanges until the trainer's steps are found not to be SGD's; 0: never */
+  uint64_t doubts_in_trial; /* likewise, exchanges of a trial */
+  uint64_t doubted;         /* the exchange that was */
+  uint64_t sgd_alone;       /* the last exchange with a plan that is for SGD */
+  double comm;              /* of the step before */
   uint64_t steps, trial_steps, unsafe_steps;
   uint64_t last_unsafe; /* step */
   double seconds, trial_seconds;
@@ -160,6 +164,13 @@ static void step(weir_controller *controller, world *w) {
   memset(&record, 0, sizeof record);
   if (w->epoch > 0) weir_controller_set_room(controller, room_of(w));
   weir_controller_propose(controller, &directive);
+  const bool doubts = (w->doubts > 0 && w->exchange == w->doubts) ||
+                      (w->doubts_in_trial > 0 && w->trial && w->doubted == 0 &&
+                       batches_in_trial == w->doubts_in_trial);
+  if (doubts) weir_controller_doubt_rule(controller);
+  if (doubts) w->doubted = w->exchange;
+  if (w->plan.codec == WEIR_CODEC_QSGD || w->plan.codec == WEIR_CODEC_QSGD_L2)
+    w->sgd_alone = w->exchange;
   const uint64_t at = w->step;
   if (w->trial && !w->forgets) w->step += batches_in_trial; /* the next batch in turn */
   const double loss = loss_of(w), moved = advance(w);
@@ -947,6 +958,28 @@ Test(rounds, what_was_shown_beside_a_method_is_known_no_longer_than_that_one) {
     cr_assert_eq(of->good_until == 650, !safe, "%d", (int)of->good_until);
     const double seen = loop.rounds.judgement.mean;
     cr_assert_float_eq(of->progress, (safe ? 1.0 : 0.9) * seen, 1e-9, "%g", of->progress);
+  }
+}
+
+/* Where gradients turn out to be clipped, before the first decision, later, or in the midst of a
+ * trial, plans that SGD's promise is for are left within a few steps and for good, and 2 bits are
+ * not tried any more. */
+Test(rounds, steps_that_are_not_proportional_leave_what_is_for_sgd) {
+  const world doubts[] = {{.doubts = 2}, {.doubts = 30}, {.doubts = 300}, {.doubts_in_trial = 5}};
+  for (size_t i = 0; i < sizeof doubts / sizeof *doubts; i++) {
+    world w = good;
+    w.update_rule = "sgd";
+    w.doubts = doubts[i].doubts;
+    w.doubts_in_trial = doubts[i].doubts_in_trial;
+    w = train("measured", w, 1000);
+    cr_assert(w.doubts == 0 || w.doubted == w.doubts);
+    cr_assert(w.doubted > 0 || w.doubts > 0, "no trial was doubted");
+    cr_assert_gt(w.sgd_alone, 0u);
+    cr_assert_leq(w.sgd_alone, w.doubted + 8, "%d, doubted %d", (int)w.sgd_alone, (int)w.doubted);
+    cr_assert_not(w.trial);
+    /* Others know of no trial of fewer steps than this, which the budget does not pay here. */
+    cr_assert_leq(w.trial_steps, w.doubts == 300 ? 400u : 18u, "%d", (int)w.trial_steps);
+    cr_assert_eq(w.plan.codec, WEIR_CODEC_COMPANDED);
   }
 }
 

@@ -13,8 +13,9 @@ from .._native import TYPES
 from ..session import Session, StepInfo
 from . import _device
 from ._ddp import lendable, name_of, refuse_sparse
-from ._fsdp import like, local
+from ._fsdp import like
 from ._meet import open_session
+from ._wrapped import local
 
 logger = logging.getLogger("weir")
 _sessions: weakref.WeakKeyDictionary[torch.nn.Module, _Averager] = weakref.WeakKeyDictionary()

@@ -29,9 +29,10 @@ from .._native import TYPES
 from ..session import Session, StepInfo
 from . import _device, _loss
 from ._meet import bytes_of, gathered, open_session, told_by_first
+from ._proportion import Proportion, is_sgd, sample, watched
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
-from ._wrapped import is_sharded, model_of, optimizer_of, schedulers_of
+from ._wrapped import is_sharded, local, model_of, optimizer_of, schedulers_of
 
 logger = logging.getLogger("weir")
 
@@ -127,6 +128,17 @@ class Attached:
             ((known.name, known.device) for known in self._parameters.values()), options
         )
         self._leads = self._is_first()  # this rank tells what all of them could
+        # Believed of torch.optim.SGD until it is seen to get something else than averages.
+        self._proportion: Proportion | None = None
+        self._doubted = False
+        self._watched: list[_Parameter] = []
+        self._sampled: list[tuple[_Parameter, torch.Tensor]] = []  # of the step under way
+        self._averages: dict[_Parameter, torch.Tensor] = {}  # samples
+        parameters = [known.parameter for known in self._parameters.values()]
+        if "update_rule" not in options and is_sgd(optimizer, also, parameters):
+            options["update_rule"] = "sgd"
+            self._proportion = Proportion()
+            self._watched = [self._parameters[id(p)] for p in watched(parameters)]
         self.trial = False  # the step at hand will be rolled back
         self.in_batch = False  # the loop has one of batches(), where there may be trials
         self.steps_within_batches = False  # and has begun a step without taking the next
@@ -214,6 +226,11 @@ class Attached:
             self._hooks.append(
                 optimizer.register_step_pre_hook(lambda *args: self._before_optimizer())
             )
+        if self._proportion is not None:
+            assert optimizer is not None
+            self._hooks.append(
+                optimizer.register_step_post_hook(lambda *args: self._after_optimizer())
+            )
         _attached.add(self)
         atexit.register(_close, weakref.ref(self))
 
@@ -288,6 +305,16 @@ class Attached:
 
     def _before_optimizer(self) -> None:
         self._raise_failure()
+
+    def _after_optimizer(self) -> None:
+        if self._proportion is None:
+            return
+        taken = {
+            known: sample(local(known.parameter.grad))
+            for known in self._watched
+            if known.parameter.grad is not None
+        }
+        self._queue.put((self._compare_step, (taken, self._place.mark())))
 
     def _forward(self, module: torch.nn.Module) -> None:
         self._raise_failure()
@@ -560,6 +587,9 @@ class Attached:
                 self._place.arrive(mark)
             if scale is not None:
                 self._rescale(float(scale))
+            if self._doubted:
+                self._doubted = False
+                self.session.doubt_update_rule()
             self._keeps = False
             self.trial = self.session.begin().trial
             if self._keeps and not self._all_have_kept():
@@ -637,6 +667,23 @@ class Attached:
             if known.carry is not None:
                 known.carry *= scale / before
 
+    def _compare_step(self, taken: dict[_Parameter, torch.Tensor], mark: Any) -> None:
+        """Of the optimizer, with the averages that it was to get."""
+        averages, self._averages = self._averages, {}
+        both = [known for known in averages if known in taken]
+        if self._proportion is None or not both:
+            return
+        try:
+            self._place.arrive(mark)
+            holds = self._proportion.holds(
+                [averages[known] for known in both], [taken[known] for known in both], self._scale
+            )
+        except BaseException as error:
+            self._fail(error)
+            return
+        if not holds:
+            self._proportion, self._doubted = None, True
+
     def _fail(self, error: BaseException) -> None:
         self._failure = error
         logger.error("%s", error)
@@ -681,6 +728,8 @@ class Attached:
                         part += known.carry
                     self._submitted.append((known, part))
                 self.session.submit(known.number, lent.data_ptr() + lent.element_size() * at)
+                if self._proportion is not None and known in self._watched:
+                    self._sampled.append((known, gradient))
             self._missing -= len(parameters)
             if self._missing == 0:
                 self._end()
@@ -709,6 +758,8 @@ class Attached:
         for _, buffer, lent in self._waiting:
             if lent is not buffer:
                 buffer.copy_(lent)
+        sampled, self._sampled = self._sampled, []
+        self._averages = {} if self.info.lost else {known: sample(part) for known, part in sampled}
         waiting, self._waiting = self._waiting, []
         for promise, buffer, _ in waiting:
             promise.set_result(buffer)
@@ -916,8 +967,6 @@ def attach(
     options.setdefault("nonfinite", "keep")
     if trials == "off":
         options["trial_budget"] = 0
-    if type(optimizer) is torch.optim.SGD:  # what is derived from it may do something else
-        options.setdefault("update_rule", "sgd")
     return kind(model, optimizer, scheduler, scaler, also, loss, writer, record, options, group)
 
 

@@ -20,14 +20,7 @@ import torch.distributed as dist
 from . import _loss
 from ._ddp import Attached, _Parameter
 from ._meet import gathered
-
-
-def local(tensor: Any) -> torch.Tensor:
-    """What this rank holds of it: of a DTensor its shard, in the same memory."""
-    if not hasattr(tensor, "to_local"):
-        return tensor  # type: ignore[no-any-return]
-    with torch.no_grad():
-        return tensor.to_local()  # type: ignore[no-any-return]
+from ._wrapped import local
 
 
 def like(parameter: Any, held: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,14 @@ def is_sharded(model: Any) -> bool:
     return hasattr(model, "set_requires_all_reduce")
 
 
+def local(tensor: Any) -> torch.Tensor:
+    """What this rank holds of it: of a DTensor its shard, in the same memory."""
+    if not hasattr(tensor, "to_local"):
+        return tensor  # type: ignore[no-any-return]
+    with torch.no_grad():
+        return tensor.to_local()  # type: ignore[no-any-return]
+
+
 def model_of(model: Any) -> Any:
     """The DistributedDataParallel, or the model under fully_shard, that this is or wraps; as it is
     where that does not have all that is trained, whose gradients would not be exchanged."""

@@ -1,0 +1,85 @@
+"""Are an optimizer's steps proportional to averages?
+
+Under SGD error feedback takes back what few bits add to a gradient (docs/internals/progress.md), unless
+gradients are clipped by their norm, which that makes larger: then steps are shorter, for good.  Nobody
+tells whether a loop clips.  So samples of averages are compared with what the optimizer took its step by:
+they may differ by a factor that is the same in all steps, or that a GradScaler has doubled or halved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+_PARAMETERS = 8  # of which there are samples
+_SAMPLES = 256  # of one, which elementwise clipping is to be seen in
+
+
+def watched(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The largest, and others from the first to the last."""
+    found = list(parameters)
+    largest = sorted(found, key=lambda p: -p.numel())[: _PARAMETERS // 2]
+    step = max(1, len(found) // (_PARAMETERS - len(largest) or 1))
+    others = [p for p in found[::step] if all(p is not q for q in largest)]
+    return largest + others[: _PARAMETERS - len(largest)]
+
+
+def sample(gradient: torch.Tensor) -> torch.Tensor:
+    """In the order of memory, as DDP's buckets have it, whatever a parameter's layout is."""
+    strides = gradient.stride()
+    order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    flat = gradient.detach().permute(order).flatten()
+    return flat[:: max(1, flat.numel() // _SAMPLES)][:_SAMPLES].clone()
+
+
+def _looseness(samples: Iterable[torch.Tensor]) -> float:
+    """Rounding of a gradient's type, relative to it."""
+    return 2 * max(torch.finfo(part.dtype).eps for part in samples)
+
+
+def factor(averages: list[torch.Tensor], taken: list[torch.Tensor]) -> float | None:
+    """What averages were multiplied by; NaN: by no number.  None: they do not tell."""
+    a, b = torch.cat(averages), torch.cat(taken)
+    if a.dtype == b.dtype and torch.equal(a, b) and bool(a.any()):
+        return 1.0
+    a, b = a.double(), b.double()
+    square = float(a.dot(a))
+    if not math.isfinite(square) or square == 0 or not bool(b.isfinite().all()) or not b.any():
+        return None
+    k = float(a.dot(b)) / square
+    most = _looseness([*averages, *taken]) * float((k * a).abs().max())
+    return k if float((b - k * a).abs().max()) <= most else math.nan
+
+
+class Proportion:
+    """Of one optimizer's steps to averages, by samples of both."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+
+    def holds(
+        self, averages: list[torch.Tensor], taken: list[torch.Tensor], scale: float | None
+    ) -> bool:
+        """`scale`: the loss scale that averages carry, where it is known."""
+        k = factor(averages, taken)
+        if k is None:
+            return True
+        k *= 1.0 if scale is None else scale
+        if self._first is None:
+            self._first = k
+        if not k / self._first > 0:
+            return False
+        doubled = math.log2(k / self._first)
+        return abs(doubled - round(doubled)) <= _looseness([*averages, *taken])
+
+
+def is_sgd(optimizer: Any, also: Iterable[Any], parameters: Iterable[torch.Tensor]) -> bool:
+    """Has torch.optim.SGD alone, as what is derived from it may do something else, all parameters?"""
+    if type(optimizer) is not torch.optim.SGD:
+        return False
+    if any(isinstance(part, torch.optim.Optimizer) for part in also):
+        return False
+    own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return all(id(p) in own for p in parameters)
