@@ -49,9 +49,9 @@ else
 fi
 [[ ${#cells[@]} -gt 0 ]] || usage
 for cell in "${cells[@]}"; do
-  [[ $cell =~ ^(mlp|cnn|gpt|lstm|vit):(C1|[0-9.]+:[0-9.]+):[0-9]+$ ]] || {
-    echo "ddp: cell '$cell'; expected MODEL:MBIT_S:MS:SEED or MODEL:C1:SEED, with model mlp, cnn, gpt, lstm or vit," \
-      "such as mlp:30:1:2" >&2
+  [[ $cell =~ ^(mlp|cnn|gpt|lstm|lstm-clipped|vit):(C1|[0-9.]+:[0-9.]+):[0-9]+$ ]] || {
+    echo "ddp: cell '$cell'; expected MODEL:MBIT_S:MS:SEED or MODEL:C1:SEED, with model mlp, cnn, gpt, lstm," \
+      "lstm-clipped or vit, such as mlp:30:1:2" >&2
     exit 2
   }
 done

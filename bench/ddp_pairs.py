@@ -103,7 +103,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("out", metavar="OUT", help="folder, one JSON file a training")
-    parser.add_argument("--model", choices=["mlp", "cnn", "gpt", "lstm", "vit"], default="gpt")
+    parser.add_argument("--model", choices=ddp_train.MODELS, default="gpt")
     parser.add_argument("--seeds", type=seeds_of, default="1-3", help="FIRST-LAST")
     parser.add_argument("--steps", type=int, default=0, help="0: as many as the model takes")
     parser.add_argument("methods", nargs="+", metavar="METHOD", help="as of bench/ddp_train.py")

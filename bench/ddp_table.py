@@ -100,7 +100,9 @@ def ratios(table):
     ours = last(cells) if cells else None
     told["last_off"] = None
     if ours is not None and theirs is not None:
-        told["last_off"] = (ours / theirs - 1) * (1 if cells[0]["model"] in ("gpt", "lstm") else -1)
+        told["last_off"] = (ours / theirs - 1) * (
+            1 if cells[0]["model"].startswith(("gpt", "lstm")) else -1
+        )
     return told
 
 

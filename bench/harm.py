@@ -9,7 +9,7 @@ import statistics
 import sys
 
 import torch
-from ddp_train import Task, batches, images, text
+from ddp_train import MODELS, Task, batches, images, text
 
 WORKERS, BUCKET, FIRST, SHOWN, NEWEST = 4, 128, 5, 150, 25
 
@@ -32,6 +32,14 @@ def qsgd(e, bits):
     return (low + codes * step).flatten()[: e.numel()]
 
 
+def qsgd_l2(e, bits):
+    """kernels/qsgd.c: a grid of both signs whose last value is the bucket's L2 norm, in steps of bfloat16."""
+    x = buckets(e)
+    top = 2 ** (bits - 1) - 1
+    step = (x.norm(dim=1, keepdim=True) / top).clamp(min=1e-30).bfloat16().float()
+    return ((x / step + torch.rand_like(x)).floor().clamp(-top, top) * step).flatten()[: e.numel()]
+
+
 def minifloat(e, bits):
     """kernels/minifloat.c: 4 bits of exponent, in units of the bucket's largest."""
     x = buckets(e)
@@ -51,7 +59,13 @@ def companded(e, bits):
     return (root**2 * x.sign() * unit).flatten()[: e.numel()]
 
 
-CODECS = {"bf16": bf16, "qsgd": qsgd, "minifloat": minifloat, "companded": companded}
+CODECS = {
+    "bf16": bf16,
+    "qsgd": qsgd,
+    "qsgd-l2": qsgd_l2,
+    "minifloat": minifloat,
+    "companded": companded,
+}
 
 
 def number(text):
@@ -120,7 +134,7 @@ def train(name, seed, steps, stages, fed):
 
 def main(argv):
     p = argparse.ArgumentParser(prog="bench/harm.py", description=__doc__.splitlines()[0])
-    p.add_argument("--model", default="lstm", choices=("mlp", "cnn", "gpt", "lstm", "vit"))
+    p.add_argument("--model", default="lstm", choices=MODELS)
     p.add_argument("--seeds", default="1,2", help="whole numbers")
     p.add_argument("--steps", type=int, default=600)
     p.add_argument(
@@ -140,7 +154,7 @@ def main(argv):
         seeds = [int(s) for s in o.seeds.split(",")]
     except (KeyError, ValueError, IndexError):
         p.error(
-            "a plan is CODEC:BITS with codec bf16, qsgd, minifloat or companded, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers"
+            "a plan is CODEC:BITS with codec bf16, qsgd, qsgd-l2, minifloat or companded, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers"
         )
     torch.set_num_threads(1)
     print(
