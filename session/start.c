@@ -495,6 +495,17 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
   return status;
 }
 
+/* Where messages stay on devices none of them tells a rate, without which plans whose messages
+ * leave these cannot be priced, and nothing is decided; collective. */
+static weir_status find_rate(weir_session *session) {
+  if (!session->rooms || session->rooms_inside || session->transport->ops->train != NULL)
+    return WEIR_OK;
+  weir_link link;
+  const weir_status status = weir_calibrate(session->comm, &link);
+  if (status == WEIR_OK && link.beta > 0) weir_feed_probe(session, 1 / link.beta, 0);
+  return status;
+}
+
 /* What the ranks' processors take, for the controller's cost rows; collective. */
 static weir_status calibrate(weir_session *session) {
   weir_snapshot now;
@@ -515,6 +526,7 @@ weir_status weir_session_start_monitor(weir_session *session) {
       options->world_size == 1)
     return status;
   status = weir_probe_start(session);
+  if (status == WEIR_OK) status = find_rate(session);
   if (status == WEIR_OK) status = calibrate(session);
   if (status != WEIR_OK || session->transport->ops->echo == NULL) return status;
   return weir_echo_start(&session->echo, session->transport, session->next);
