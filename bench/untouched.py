@@ -1,4 +1,4 @@
-"""Policy weir on trainings by SGD that its trials were not tuned to, beside fp32 and bf16, in virtual time.
+"""Policy weir on trainings that nothing was tuned to, by SGD and AdamW, beside fp32 and bf16, in virtual time.
 
     bench/untouched.py WEIR OUT [--trainings cnn-small,gpt] [--networks 1ms-30] [--seeds 1,2] [--policies weir,qsgd-l2.4]
 
@@ -87,12 +87,43 @@ TRAININGS = {
         "epochs": 30,
     },
 }
+# As cnn-large and recommender are: hardly any noise but that of rounding.
+TRAININGS["recommender-large"] = TRAININGS["recommender"] | {
+    "workers": 2,
+    "batch": 512,
+    "learning_rate": 1.0,
+    "decay_epochs": 13,
+    "epochs": 16,
+}
+ADAM = {
+    "workers": 2,
+    "optimizer": "adamw",
+    "batch": 128,
+    "weight_decay": 0.01,
+    "rate_warmup_steps": 50,
+    "decay_factor": 0.1,
+    "decay_epochs": 10,
+    "epochs": 12,
+}
+TRAININGS["cnn-adam"] = ADAM | {"model": "cnn", "channels": 16, "learning_rate": 0.002}
+TRAININGS["mlp-adam"] = ADAM | {"model": "mlp", "learning_rate": 0.0005}
+TRAININGS["gpt-adam"] = ADAM | {
+    "model": "gpt",
+    "layers": 2,
+    "channels": 96,
+    "context": 64,
+    "batch": 16,
+    "learning_rate": 0.002,
+    "decay_factor": 0.3,
+    "decay_epochs": 16,
+    "epochs": 20,
+}
 POLICIES = {"weir": "weir"} | {name: f"fixed:{plan}" for name, plan in regret.POLICIES.items()}
 
 
 def scenario(training, network):
-    keys = TRAININGS[training] | {
-        "optimizer": "sgd",
+    keys = {"optimizer": "sgd"} | TRAININGS[training]
+    keys |= {
         "steps_per_epoch": regret.EPOCH,
         "evaluate_every": 2,
     }
