@@ -173,7 +173,7 @@ class Task:
             "lstm-clipped": 2.40,
             "vit": 0.80,
         }[name]
-        self.name = name
+        self.name, self.falls = name, 800
 
     def optimizer(self, parameters):
         if self.name in ("gpt", "vit"):
@@ -190,7 +190,9 @@ class Task:
         """Of the learning rate."""
         if self.name == "mlp":
             return 0.1 if step >= 210 else 1.0
-        return min(1.0, (step + 1) / 50) * (0.3 if self.name == "gpt" else 0.1) ** (step >= 800)
+        return min(1.0, (step + 1) / 50) * (0.3 if self.name == "gpt" else 0.1) ** (
+            step >= self.falls
+        )
 
     def clip(self, model):
         """As recurrent nets are trained."""

@@ -97,46 +97,71 @@ def gradient(weights):
     return torch.cat([w.grad.flatten() for w in weights])
 
 
-def train(name, seed, steps, stages, fed):
+def muon(model):
+    """Matrices by Muon, as it is meant to be used, and all else by AdamW."""
+    matrices = {
+        id(w): w
+        for name, w in model.named_parameters()
+        if w.dim() == 2 and not any(part in name for part in ("embedding", "place", "head"))
+    }
+    rest = [w for w in model.parameters() if id(w) not in matrices]
+    return [
+        torch.optim.Muon(list(matrices.values()), 0.01, weight_decay=0.05),
+        torch.optim.AdamW(rest, 0.001, (0.9, 0.99), weight_decay=0.05),
+    ]
+
+
+OPTIMIZERS = {
+    "muon": muon,
+    "adafactor": lambda model: [torch.optim.Adafactor(model.parameters(), 0.01)],
+    "adagrad": lambda model: [torch.optim.Adagrad(model.parameters(), 0.01)],
+    "rmsprop": lambda model: [torch.optim.RMSprop(model.parameters(), 0.0007)],
+}
+
+
+def train(o, seed, stages):
     torch.manual_seed(seed)
-    task = Task(name)
+    task = Task(o.model)
+    task.falls = o.falls
     data, _ = text() if task.kind == "text" else images()
     model = task.model()
     weights = list(model.parameters())
-    optimizer = task.optimizer(weights)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, task.factor)
+    optimizers = OPTIMIZERS[o.optimizer](model) if o.optimizer else [task.optimizer(weights)]
+    schedules = [torch.optim.lr_scheduler.LambdaLR(one, task.factor) for one in optimizers]
     feeds = [batches(task, data, WORKERS, rank, seed) for rank in range(WORKERS)]
     held = [
         torch.zeros(sum(w.numel() for w in weights)) for _ in range(WORKERS + 1)
     ]  # the last: of the sum
     losses = []
-    for step in range(steps):
+    for step in range(o.steps):
         sent, told = [], []
         codec = next(((f, bits) for at, f, bits in stages if step >= at), None)
         for rank in range(WORKERS + 1):
             if rank < WORKERS:
-                optimizer.zero_grad()
+                model.zero_grad()
                 loss = task.loss(model, *next(feeds[rank]))
                 loss.backward()
                 told.append(loss.item())
                 g = gradient(weights)
             else:
                 g = sum(sent) / WORKERS
-            sent.append(g if codec is None else send(codec, g, held[rank], fed))
+            sent.append(g if codec is None else send(codec, g, held[rank], o.fed))
         for w, part in zip(weights, sent[-1].split([w.numel() for w in weights]), strict=True):
             w.grad = part.view_as(w).clone()
         task.clip(model)
-        optimizer.step()
-        schedule.step()
+        for each in (*optimizers, *schedules):
+            each.step()
         losses.append(statistics.mean(told))
-    return [statistics.mean(losses[to - NEWEST : to]) for to in range(SHOWN, steps + 1, SHOWN)]
+    return [statistics.mean(losses[to - NEWEST : to]) for to in range(SHOWN, o.steps + 1, SHOWN)]
 
 
 def main(argv):
     p = argparse.ArgumentParser(prog="bench/harm.py", description=__doc__.splitlines()[0])
     p.add_argument("--model", default="lstm", choices=MODELS)
+    p.add_argument("--optimizer", choices=OPTIMIZERS, help="the model's own without")
     p.add_argument("--seeds", default="1,2", help="whole numbers")
     p.add_argument("--steps", type=int, default=600)
+    p.add_argument("--falls", type=int, default=800, help="the step from which on the rate is low")
     p.add_argument(
         "--fed",
         type=float,
@@ -163,7 +188,7 @@ def main(argv):
     )
     print("|" + "---|" * (3 + o.steps // SHOWN))
     for seed in seeds:
-        fp32 = train(o.model, seed, o.steps, [], o.fed)
+        fp32 = train(o, seed, [])
         print(
             f"| {o.model} | {seed} | fp32 |" + "".join(f" {loss:.4f} |" for loss in fp32),
             flush=True,
@@ -172,7 +197,9 @@ def main(argv):
             over = [
                 a - b
                 for a, b in zip(
-                    train(o.model, seed, o.steps, stages[plan], o.fed), fp32, strict=True
+                    train(o, seed, stages[plan]),
+                    fp32,
+                    strict=True,
                 )
             ]
             print(
