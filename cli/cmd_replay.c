@@ -174,7 +174,8 @@ static gboolean replay_trial(JsonObject *object, gboolean *same) {
   weir_plan plan;
   uint32_t rule;
   /* Journals from before update rules were told apart have none: all were taken as adaptive. */
-  const char *update_rule = json_object_get_string_member_with_default(object, "update_rule", "");
+  const char *update_rule =
+      json_object_get_string_member_with_default(object, "update_rule", "adaptive");
   if (weir_rule_parse(update_rule, &rule) != WEIR_OK) return FALSE;
   if (!verdict || !read_samples(object, &evidence) || !read_plan(object, &plan)) return FALSE;
   const weir_round_form *form = weir_round_form_of(&plan, rule);

@@ -177,7 +177,7 @@ const weir_round_form *weir_round_form_of(const weir_plan *plan, weir_update_rul
   static const double at_once = 0.01, soon = 0.05;
   const size_t method = weir_method_of(plan);
   const double debt = method < WEIR_METHODS ? weir_method_arm(method)->debt : 0.0;
-  if (rule == WEIR_RULE_ADAPTIVE) return &weir_round_adaptive;
+  if (rule != WEIR_RULE_SGD) return &weir_round_adaptive;
   return debt > soon      ? &weir_round_sgd_long
          : debt > at_once ? &weir_round_sgd
                           : &weir_round_sgd_short;

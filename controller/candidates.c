@@ -76,12 +76,18 @@ bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   return !arm->machines || machines;
 }
 
+/* Has the training come far enough for a safe arm's bits? */
+static bool is_ripe(const weir_decision_input *in, const weir_arm *arm) {
+  static const double sixteen = 0.5;
+  return arm->settled <= in->settled && (in->untried == 0 || arm->plan.cr >= sixteen);
+}
+
 bool weir_arm_counts(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = weir_arm_at(a);
   if (!weir_arm_runs(in, a)) return false;
   if (in->risk == WEIR_RISK_BOLD) return a < WEIR_BOLD_ARMS;
   if (weir_plan_sparse(&arm->plan) && !weir_sparse_known(in)) return false;
-  return (arm->safe && arm->settled <= in->settled) ||
+  return (arm->safe && is_ripe(in, arm)) ||
          (in->risk == WEIR_RISK_MEASURED && arm->method < WEIR_METHODS &&
           in->shown[arm->method] > 0.0);
 }
@@ -113,7 +119,7 @@ double weir_plan_progress(const weir_decision_input *in, const weir_plan *plan, 
   const size_t a = weir_arm_of(plan);
   const weir_arm *arm = a < WEIR_ARMS ? weir_arm_at(a) : NULL;
   if (arm != NULL && arm->safe) {
-    const bool early = measured && arm->settled > in->settled;
+    const bool early = measured && !is_ripe(in, arm);
     return early || (weir_plan_sparse(plan) && !weir_sparse_known(in)) ? 0.0 : 1.0;
   }
   if (!measured) return weir_progress(plan->codec, gain);

@@ -137,11 +137,11 @@ bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
  * applies. */
 static weir_status start_of_several(const weir_policy *policy, const weir_beginning *with,
                                     weir_plan *plan) {
-  uint32_t risk = WEIR_RISK_MEASURED, rule = WEIR_RULE_ADAPTIVE;
+  uint32_t risk = WEIR_RISK_MEASURED, rule = WEIR_RULE_UNKNOWN;
   if (policy->first_of_several == NULL || with->ranks == 1) return WEIR_OK;
   weir_status status = with->risk == NULL ? WEIR_OK : weir_risk_parse(with->risk, &risk);
   if (status == WEIR_OK) status = weir_rule_parse(with->update_rule, &rule);
-  if (status != WEIR_OK || risk == WEIR_RISK_BOLD) return status;
+  if (status != WEIR_OK || risk == WEIR_RISK_BOLD || rule == WEIR_RULE_UNKNOWN) return status;
   const bool sgd = rule == WEIR_RULE_SGD && policy->first_by_sgd != NULL;
   return weir_plan_parse(sgd ? policy->first_by_sgd : policy->first_of_several, plan);
 }
@@ -323,7 +323,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   weir_plan first;
   weir_table_text text = {0};
   weir_status status = find_policy(config->policy, &policy, &first, &text);
-  uint32_t risk = WEIR_RISK_MEASURED, rule = WEIR_RULE_ADAPTIVE;
+  uint32_t risk = WEIR_RISK_MEASURED, rule = WEIR_RULE_UNKNOWN;
   if (status == WEIR_OK && config->risk) status = weir_risk_parse(config->risk, &risk);
   if (status == WEIR_OK) status = weir_rule_parse(config->update_rule, &rule);
   if (status != WEIR_OK) return status;
@@ -358,6 +358,11 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.rounds.checkpoint_bytes = config->checkpoint_bytes;
   c->loop.rounds.steps = config->steps;
   c->loop.rounds.rule = rule;
+  if (rule == WEIR_RULE_UNKNOWN && policy->first_of_several != NULL && config->world_size > 1 &&
+      risk != WEIR_RISK_BOLD)
+    weir_log(WEIR_LOG_WARN,
+             "nobody has said what the optimizer makes of gradients (update_rule), so they take 16 "
+             "bits at the least");
   c->loop.curve = policy->curve && risk == WEIR_RISK_BOLD;
   c->since_curve = curve_spacing;
   c->room = UINT64_MAX;

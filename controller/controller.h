@@ -32,7 +32,7 @@ typedef weir_status weir_runs_fn(void *user, const weir_plan *plan);
 typedef struct weir_controller_config {
   const char *policy;      /* as weir_options.policy; checked by weir_policy_check */
   const char *risk;        /* as weir_options.risk; NULL: measured */
-  const char *update_rule; /* as weir_options.update_rule; NULL: adaptive */
+  const char *update_rule; /* as weir_options.update_rule; NULL: unknown */
   double memory_limit;     /* bytes a plan may take (engine/memory.h); 0: any */
   bool codec_threads;      /* codecs have threads of their own, which take room */
   double checkpoint_bytes; /* that policy weir's first trial takes of them, for good */

@@ -36,8 +36,8 @@ weir_status weir_update_rule_check(const char *rule) {
 }
 
 bool weir_update_rule_adapts(const char *rule) {
-  uint32_t known = WEIR_RULE_ADAPTIVE;
-  return weir_rule_parse(rule, &known) == WEIR_OK && known == WEIR_RULE_ADAPTIVE;
+  uint32_t known = WEIR_RULE_UNKNOWN;
+  return weir_rule_parse(rule, &known) == WEIR_OK && known != WEIR_RULE_SGD;
 }
 
 weir_status weir_risk_check(const char *risk) {

@@ -132,6 +132,7 @@ typedef struct weir_decision_input {
   uint64_t told;    /* not 0: NCCL is told to sum by ring or tree (weir_comm_told) */
   uint32_t risk;    /* weir_risk */
   uint32_t settled; /* weir_settled */
+  uint32_t untried; /* not 0: few bits were not tried with such an optimizer, and 16 are sent */
   /* Not 0: residuals hold what a method has not sent, of elements that gradients may not touch any
    * more: only a plan that sends every element brings it back. */
   uint32_t withheld;

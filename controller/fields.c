@@ -19,6 +19,7 @@ const weir_field weir_fields[] = {
     {"order", WEIR_FIELD_U64, AT(order), 0, true},
     {"risk", WEIR_FIELD_U32, AT(risk), 0, true},
     {"settled", WEIR_FIELD_U32, AT(settled), 0, true},
+    {"untried", WEIR_FIELD_U32, AT(untried), 0, true},
     {"withheld", WEIR_FIELD_U32, AT(withheld), 0, true},
     {"open", WEIR_FIELD_U32, AT(open), 0, false},
     {"memory_limit", WEIR_FIELD_DOUBLE, AT(memory_limit), 0, true},

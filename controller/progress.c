@@ -41,10 +41,10 @@ const weir_round_form weir_round_sgd_short = UNDER_SGD(18, 8, 0.964, 0.98);
 const weir_round_form weir_round_sgd = UNDER_SGD(36, 32, 0.965, 0.95);
 const weir_round_form weir_round_sgd_long = UNDER_SGD(WEIR_ROUND_STEPS, 64, 0.965, 0.95);
 
-const char *const weir_rule_names[WEIR_RULES] = {"adaptive", "sgd"};
+const char *const weir_rule_names[WEIR_RULES] = {"adaptive", "sgd", "unknown"};
 
 weir_status weir_rule_parse(const char *text, uint32_t *rule) {
-  *rule = WEIR_RULE_ADAPTIVE;
+  *rule = WEIR_RULE_UNKNOWN;
   if (!text || !*text) return WEIR_OK;
   for (uint32_t r = 0; r < WEIR_RULES; r++) {
     if (strcmp(text, weir_rule_names[r])) continue;
@@ -53,8 +53,8 @@ weir_status weir_rule_parse(const char *text, uint32_t *rule) {
   }
   return weir_fail(
       WEIR_E_INVALID,
-      "update_rule is \"%s\"; expected sgd (with momentum or without) or adaptive (Adam, "
-      "LAMB, RMSprop and all others)",
+      "update_rule is \"%s\"; expected sgd (with momentum or without), adaptive (Adam, RMSprop, "
+      "LAMB and their like) or unknown",
       text);
 }
 

@@ -36,12 +36,13 @@ enum {
 
 /* What the optimizer makes of a gradient (weir_options.update_rule). */
 typedef enum weir_update_rule {
-  WEIR_RULE_ADAPTIVE = 0, /* and whatever is not known */
+  WEIR_RULE_ADAPTIVE = 0,
   WEIR_RULE_SGD = 1,
-  WEIR_RULES = 2
+  WEIR_RULE_UNKNOWN = 2, /* tried like adaptive ones; nobody has seen what few bits do there */
+  WEIR_RULES = 3
 } weir_update_rule;
 extern const char *const weir_rule_names[WEIR_RULES];
-/* NULL and "" are "adaptive"; WEIR_E_INVALID. */
+/* NULL and "" are "unknown"; WEIR_E_INVALID. */
 weir_status weir_rule_parse(const char *text, uint32_t *rule);
 
 /* What is believed of arms' samples before they are tried, with a standard error; all zeros: such

@@ -551,7 +551,7 @@ static void come_back(weir_rounds *r, size_t method, uint64_t step) {
 /* What SGD promises does not hold here: methods have to show progress itself, in other rounds, and
  * what they have shown counts no longer. */
 static void doubt_rule(weir_rounds *r, uint64_t step) {
-  if (r->rule == WEIR_RULE_ADAPTIVE) return;
+  if (r->rule != WEIR_RULE_SGD) return;
   r->rule = WEIR_RULE_ADAPTIVE;
   r->settled = false; /* by that rule it may not have */
   if (r->phase != WEIR_ROUND_NONE) abandon(r, step);

@@ -60,6 +60,7 @@ int main(int argc, char **argv) {
   options.rank = atoi(argv[1]);
   options.world_size = atoi(argv[2]);
   options.rendezvous = argv[3];
+  options.update_rule = "sgd"; /* what is done with an average below */
 
   weir_session *session;
   uint32_t tensor;

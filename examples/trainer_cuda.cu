@@ -88,6 +88,7 @@ int main(int argc, char **argv) {
   options.rank = std::atoi(argv[1]);
   options.world_size = std::atoi(argv[2]);
   options.rendezvous = argv[3];
+  options.update_rule = "sgd"; /* what is done with an average below */
   options.device = std::atoi(argv[4]);
   if (argc == 6) options.policy = argv[5];
 

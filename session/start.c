@@ -89,9 +89,9 @@ uint64_t weir_session_offer(const weir_session *session) {
   return weir_hash(digest, options->policy, strlen(options->policy));
 }
 
-/* NULL: adaptive. */
 static const char *rule_of(const weir_session *session) {
-  return session->rule_doubted ? NULL : session->options.update_rule;
+  const char *said = session->options.update_rule;
+  return session->rule_doubted && said != NULL && strcmp(said, "sgd") == 0 ? "adaptive" : said;
 }
 
 weir_status weir_session_first_plan(const weir_session *session, uint64_t step, weir_plan *first) {

@@ -186,15 +186,17 @@ typedef struct weir_options {
    * (default): nobody may.  Other transports: WEIR_E_UNSUPPORTED. */
   int max_ranks;
   /* What the trainer's optimizer makes of an average: "sgd", where a step is proportional to it or
-   * to its running mean (SGD, momentum, Nesterov); or "adaptive" (default), where it is divided by
-   * what gradients were like (Adam, RMSprop, LAMB, LARS), and wherever that is not known.  With
-   * error feedback the former ends where uncompressed gradients would have led, but for what is
-   * held back, so that most of policy weir's trials are shorter (18 or 36 steps, not 240) and begin
-   * earlier (docs/internals/progress.md).  Under the latter noise costs loss: of what companded and
-   * qsgd hold back in fewer than 5 bits, half is fed in a step, under every policy, and half waits.
-   * Where gradients are clipped a step is not proportional to them, and what rounding adds to their
-   * norm makes it shorter: that is "adaptive", too (weir_doubt_update_rule).  A wrong "sgd" may
-   * cost loss, "adaptive" only time. */
+   * to its running mean (SGD, momentum, Nesterov); "adaptive", where it is divided by what
+   * gradients were like (Adam, RMSprop, LAMB, LARS); or "unknown" (default), of which policy weir
+   * takes it that nobody knows what few bits do to it, and sends 16 at the least: under Muon,
+   * which makes all of a matrix's directions equally long, 8 do harm.  With error feedback SGD
+   * ends where uncompressed gradients would have led, but for what is held back, so that most of
+   * policy weir's trials are shorter (18 or 36 steps, not 240) and begin earlier
+   * (docs/internals/progress.md).  Under all others noise costs loss: of what companded and qsgd
+   * hold back in fewer than 5 bits, half is fed in a step, under every policy, and half waits.
+   * Where gradients are clipped a step is not proportional to them, and what rounding adds to
+   * their norm makes it shorter: that is "adaptive", too (weir_doubt_update_rule).  A wrong "sgd"
+   * or "adaptive" may cost loss, "unknown" only time. */
   const char *update_rule;
   /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those
    * may follow that lead from it to the authority; the key to it, closed to other users and without
@@ -517,9 +519,9 @@ weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
  * counts; to be said in every step, before weir_step_end.  Until it is said: any number. */
 weir_status weir_set_room(weir_session *session, uint64_t steps);
 
-/* Say that steps have turned out not to be proportional to averages, whatever
- * weir_options.update_rule is: where gradients were clipped, say.  It counts as "adaptive" from
- * then on, for good: within a few steps policy weir rolls back a trial that is under way, and
+/* Say that steps have turned out not to be proportional to averages, though
+ * weir_options.update_rule is "sgd": where gradients were clipped, say.  It counts as "adaptive"
+ * from then on, for good: within a few steps policy weir rolls back a trial that is under way, and
  * leaves plans that need more.  Between steps, on all ranks; said again it has no effect.
  * WEIR_E_STATE: a step has begun. */
 weir_status weir_doubt_update_rule(weir_session *session);

@@ -35,7 +35,7 @@ TRAPS = [
     "clipping",
     "proportional",
     "not_proportional",
-    "whose_optimizer_is_sgd",
+    "whose_rule_is_known",
     "not_finite",
     "grad_scaler",
     "in_evaluation_mode",

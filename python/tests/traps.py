@@ -768,24 +768,38 @@ def not_proportional() -> None:
     assert doubted_after(by_norm, options={"update_rule": "sgd"}) is None
 
 
-def whose_optimizer_is_sgd() -> None:
-    """All of the model's parameters have to be torch.optim.SGD's, and nobody else's."""
+def whose_rule_is_known() -> None:
+    """What few bits do under an optimizer is known of torch's own alone, and where these have all of
+    the model's parameters."""
+    from weir.torch._proportion import update_rule
 
-    def rule(optimizer: Any, *also: Any) -> Any:
-        attached = weir.torch.attach(DDP(model), optimizer, policy=EXACT, also=also)
-        attached.close()
-        return attached._options.get("update_rule")
+    def rule(*optimizers: Any) -> Any:
+        return update_rule(optimizers[0], optimizers[1:], parameters)
 
-    class Mine(torch.optim.SGD):
+    class Mine(torch.optim.AdamW):
         pass
 
     model = Net()
-    assert rule(torch.optim.SGD(model.parameters(), 0.1)) == "sgd"
-    assert rule(torch.optim.SGD(model.parameters(), 0.1), torch.Generator()) == "sgd"
-    assert rule(torch.optim.SGD(model.first.parameters(), 0.1)) is None
-    assert rule(Mine(model.parameters(), 0.1)) is None
-    both = torch.optim.SGD(model.parameters(), 0.1), torch.optim.Adam(model.parameters())
-    assert rule(*both) is None
+    parameters = list(model.parameters())
+    first, rest = parameters[:1], parameters[1:]
+    SGD, AdamW = torch.optim.SGD, torch.optim.AdamW
+    assert rule(SGD(parameters, 0.1)) == rule(SGD(parameters, 0.1), torch.Generator()) == "sgd"
+    assert rule(AdamW(parameters)) == rule(torch.optim.RMSprop(parameters)) == "adaptive"
+    assert rule(AdamW(first), AdamW(rest)) == "adaptive"
+    assert rule(SGD(first, 0.1), AdamW(rest)) == rule(SGD(first, 0.1), SGD(rest, 0.1)) == "adaptive"
+    for optimizer in (None, SGD(first, 0.1), Mine(parameters), torch.optim.LBFGS(parameters)):
+        assert rule(optimizer) == "unknown"
+    assert rule(Mine(first), AdamW(rest)) == rule(AdamW(first), torch.Generator()) == "unknown"
+    if hasattr(torch.optim, "Muon"):
+        matrices = [p for p in parameters if p.dim() == 2]
+        vectors = [p for p in parameters if p.dim() != 2]
+        assert rule(torch.optim.Muon(matrices), AdamW(vectors)) == "unknown"
+    attached = weir.torch.attach(DDP(model))
+    assert attached.session.plan.startswith("bf16"), attached.session.plan
+    attached.close()
+    attached = weir.torch.attach(DDP(model), AdamW(parameters))
+    assert attached.session.plan.startswith("companded"), attached.session.plan
+    attached.close()
 
 
 def clipping_is_answered(folder: str) -> None:
@@ -1587,7 +1601,7 @@ def trials_under_wrappers() -> None:
     attached = weir.torch.attach(*course.given, scheduler=Steps(plateau), policy=EXACT)
     assert not attached._has_plateau()
     assert weir.torch._ddp.the_attached(course.given[0]) is attached
-    assert attached._options.get("update_rule") is None
+    assert attached._options["update_rule"] == "adaptive"
     course.step(batch(0))
     attached._failure = RuntimeError("a rank is lost")
     with refused(RuntimeError, "a rank is lost"):
@@ -1692,7 +1706,7 @@ def trials_are_off() -> None:
         if schedule is Plateau:  # of another optimizer, which does not matter
             Plateau(torch.optim.SGD(model.parameters(), 0.1))
         attached = weir.torch.attach(model, optimizer if given else None, **options)
-        assert attached._options.get("update_rule") == ("sgd" if given else None)
+        assert attached._options["update_rule"] == ("sgd" if given else "unknown")
         for x in wraps([batch(0), batch(1)], attached):
             model(x).sum().backward()
         attached.close()

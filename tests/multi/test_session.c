@@ -241,6 +241,7 @@ static void *work(void *argument) {
   options.virtual_network = w->network;
   options.virtual_exchange = w->exchange;
   if (w->risk != NULL) options.risk = w->risk;
+  options.update_rule = "adaptive"; /* of which no two risks begin alike */
   weir_session *session;
   w->status = weir_session_create(&session, &options);
   if (w->status == WEIR_OK) run_worker(w, session);

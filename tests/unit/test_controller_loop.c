@@ -137,6 +137,7 @@ static const size_t offsets[] = {0, ELEMENTS};
 static weir_controller_config config_of(const char *policy, const char *journal) {
   return (weir_controller_config){.policy = policy,
                                   .risk = "bold", /* whose gains and ratios this file is about */
+                                  .update_rule = "adaptive",
                                   .world_size = RANKS,
                                   .layout = {1, offsets},
                                   .seed = 5,
@@ -748,15 +749,17 @@ Test(loop, refuses_bad_policies_and_journals) {
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_E_INVALID);
 }
 
-/* 5 bits from the first step on, where nothing speaks against it; under SGD, where they are safe at
- * any time, 3. */
+/* Of an optimizer that is known, 5 bits from the first step on, where nothing speaks against it;
+ * under SGD, where they are safe at any time, 3. */
 Test(loop, begins_with_the_fewest_bits_of_what_is_safe) {
   static const struct {
     weir_beginning with;
     const char *plan;
-  } cases[] = {{{.ranks = 4}, "companded:0.15625:sra"},
-               {{.ranks = 2, .risk = "safe"}, "companded:0.15625:sra"},
+  } cases[] = {{{.ranks = 4}, "bf16:1:dense-ring"},
+               {{.ranks = 2, .risk = "safe"}, "bf16:1:dense-ring"},
+               {{.ranks = 2, .update_rule = "unknown"}, "bf16:1:dense-ring"},
                {{.ranks = 2, .update_rule = "adaptive"}, "companded:0.15625:sra"},
+               {{.ranks = 4, .risk = "safe", .update_rule = "adaptive"}, "companded:0.15625:sra"},
                {{.ranks = 4, .update_rule = "sgd"}, "qsgd:0.09375:sra"},
                {{.ranks = 2, .risk = "safe", .update_rule = "sgd"}, "qsgd:0.09375:sra"},
                {{.ranks = 1}, "bf16:1:dense-ring"},

@@ -210,6 +210,7 @@ static void step(weir_controller *controller, world *w) {
 }
 
 static weir_controller *create(world *w, const char *risk, uint64_t steps) {
+  const char *rule = w->update_rule != NULL ? w->update_rule : "adaptive";
   static const size_t offsets[] = {0, ELEMENTS};
   static const size_t four[] = {0, ELEMENTS / 4, ELEMENTS / 2, 3 * ELEMENTS / 4, ELEMENTS};
   const double gaps[] = {compute_of(w) / 4, compute_of(w) / 4, compute_of(w) / 4,
@@ -219,7 +220,7 @@ static weir_controller *create(world *w, const char *risk, uint64_t steps) {
       .risk = risk,
       .trial_budget = w->budget > 0 ? w->budget : 0.04,
       .steps = steps,
-      .update_rule = w->update_rule,
+      .update_rule = rule,
       .world_size = RANKS,
       .layout = w->overlaps ? (weir_layout){4, four} : (weir_layout){1, offsets},
       .overlap = w->overlaps,
@@ -230,7 +231,7 @@ static weir_controller *create(world *w, const char *risk, uint64_t steps) {
   weir_controller *controller;
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
   if (w->overlaps) weir_controller_gaps(controller, gaps);
-  const weir_beginning with = {.ranks = RANKS, .update_rule = w->update_rule};
+  const weir_beginning with = {.ranks = RANKS, .update_rule = rule};
   cr_assert_eq(weir_policy_first_plan("weir", &with, &w->plan), WEIR_OK);
   batches_in_trial = 0;
   return controller;
@@ -843,6 +844,7 @@ Test(rounds, very_many_tensors_go_undivided) {
   }
   world w = good;
   const weir_controller_config config = {.policy = "weir",
+                                         .update_rule = "adaptive",
                                          .trial_budget = 0.04,
                                          .world_size = RANKS,
                                          .layout = {MANY, offset},
@@ -851,7 +853,9 @@ Test(rounds, very_many_tensors_go_undivided) {
   weir_controller *controller;
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
   weir_controller_gaps(controller, gap);
-  cr_assert_eq(weir_policy_first_plan("weir", &(weir_beginning){.ranks = RANKS}, &w.plan), WEIR_OK);
+  cr_assert_eq(weir_policy_first_plan(
+                   "weir", &(weir_beginning){.ranks = RANKS, .update_rule = "adaptive"}, &w.plan),
+               WEIR_OK);
   batches_in_trial = 0;
   while (w.step < 20) step(controller, &w);
   weir_controller_free(controller);

@@ -28,6 +28,7 @@ typedef struct world {
 static weir_controller *create(const char *policy, const char *journal, const void *saved,
                                size_t bytes, bool alike, world *w) {
   const weir_controller_config config = {.policy = policy,
+                                         .update_rule = "adaptive",
                                          .world_size = RANKS,
                                          .layout = {TENSORS, offsets},
                                          .names = names,
@@ -42,8 +43,10 @@ static weir_controller *create(const char *policy, const char *journal, const vo
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
   if (saved == NULL) {
     *w = (world){0};
-    cr_assert_eq(weir_policy_first_plan(policy, &(weir_beginning){.ranks = RANKS}, &w->plan),
-                 WEIR_OK);
+    cr_assert_eq(
+        weir_policy_first_plan(policy, &(weir_beginning){.ranks = RANKS, .update_rule = "adaptive"},
+                               &w->plan),
+        WEIR_OK);
   }
   return controller;
 }
@@ -358,8 +361,10 @@ Test(controller_saved, a_decision_under_way_is_waited_for) {
   weir_controller *c = NULL;
   world w = {0};
   cr_assert_eq(weir_controller_create(&c, &config), WEIR_OK);
-  cr_assert_eq(weir_policy_first_plan(config.policy, &(weir_beginning){.ranks = RANKS}, &w.plan),
-               WEIR_OK);
+  cr_assert_eq(
+      weir_policy_first_plan(config.policy,
+                             &(weir_beginning){.ranks = RANKS, .update_rule = "adaptive"}, &w.plan),
+      WEIR_OK);
   for (int round = 0; round < 20; round++) {
     void *data;
     size_t bytes;

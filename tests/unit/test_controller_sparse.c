@@ -54,6 +54,27 @@ Test(sparse, of_a_sparse_gradient_no_more_than_that_is_sent_without_evidence) {
     }
 }
 
+/* Of an optimizer that nobody knows, 16 bits at the least, however far the training has come. */
+Test(sparse, of_an_unknown_optimizer_16_bits_are_sent) {
+  static weir_decision d;
+  for (uint32_t settled = WEIR_UNSETTLED; settled <= WEIR_SETTLED; settled++)
+    for (size_t a = 0; a < WEIR_ARMS; a++) {
+      const weir_arm *arm = weir_arm_at(a);
+      weir_decision_input in = input_at(1e-3, 12.5e6);
+      in.trigger = WEIR_TRIGGER_START;
+      in.risk = WEIR_RISK_MEASURED;
+      in.nonzero = 0.03;
+      in.runs = in.nonzero / 16;
+      in.settled = settled;
+      in.untried = 1;
+      cr_assert_eq(weir_arm_counts(&in, a) && arm->safe,
+                   weir_arm_runs(&in, a) && arm->safe && arm->plan.cr >= 0.5, "arm %zu", a);
+      if (arm->safe) in.current = arm->plan;
+      cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+      expect_sparse(&d.choice.plan, 16);
+    }
+}
+
 /* 16 bits, 5, and fewer as a training comes so far; 2 bits have to show what they do. */
 Test(sparse, its_arms_are_these) {
   static const struct {
@@ -157,8 +178,12 @@ static void step(weir_controller *controller, world *w) {
 static weir_controller *begin(world *w, const char *risk) {
   static const size_t offsets[] = {0, ELEMENTS};
   weir_controller *controller;
-  const weir_controller_config config = {
-      .policy = "weir", .risk = risk, .world_size = RANKS, .layout = {1, offsets}, .seed = 5};
+  const weir_controller_config config = {.policy = "weir",
+                                         .risk = risk,
+                                         .update_rule = "adaptive",
+                                         .world_size = RANKS,
+                                         .layout = {1, offsets},
+                                         .seed = 5};
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
   *w = (world){.plan = plan_of("bf16:1:dense-ring"), .nonzero = {0.029, 0.027, 0.03, 0.028}};
   return controller;
@@ -173,6 +198,7 @@ Test(sparse, why_there_are_no_buckets_is_said) {
   for (int overlap = 0; overlap < 2; overlap++) {
     const weir_controller_config config = {.policy = "weir",
                                            .risk = "safe",
+                                           .update_rule = "adaptive",
                                            .world_size = RANKS,
                                            .layout = {2, offsets},
                                            .overlap = overlap != 0};

@@ -29,7 +29,7 @@ from .._native import TYPES
 from ..session import Session, StepInfo
 from . import _device, _loss
 from ._meet import bytes_of, gathered, open_session, told_by_first
-from ._proportion import Proportion, is_sgd, sample, watched
+from ._proportion import Proportion, sample, update_rule, watched
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
 from ._wrapped import is_sharded, local, model_of, optimizer_of, schedulers_of
@@ -135,10 +135,11 @@ class Attached:
         self._sampled: list[tuple[_Parameter, torch.Tensor]] = []  # of the step under way
         self._averages: dict[_Parameter, torch.Tensor] = {}  # samples
         parameters = [known.parameter for known in self._parameters.values()]
-        if "update_rule" not in options and is_sgd(optimizer, also, parameters):
-            options["update_rule"] = "sgd"
-            self._proportion = Proportion()
-            self._watched = [self._parameters[id(p)] for p in watched(parameters)]
+        if "update_rule" not in options:
+            options["update_rule"] = update_rule(optimizer, also, parameters)
+            if options["update_rule"] == "sgd":
+                self._proportion = Proportion()
+                self._watched = [self._parameters[id(p)] for p in watched(parameters)]
         self.trial = False  # the step at hand will be rolled back
         self.in_batch = False  # the loop has one of batches(), where there may be trials
         self.steps_within_batches = False  # and has begun a step without taking the next

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from ._wrapped import optimizer_of
+
 _PARAMETERS = 8  # of which there are samples
 _SAMPLES = 256  # of one, which elementwise clipping is to be seen in
 
@@ -75,11 +77,37 @@ class Proportion:
         return abs(doubled - round(doubled)) <= _looseness([*averages, *taken])
 
 
-def is_sgd(optimizer: Any, also: Iterable[Any], parameters: Iterable[torch.Tensor]) -> bool:
-    """Has torch.optim.SGD alone, as what is derived from it may do something else, all parameters?"""
-    if type(optimizer) is not torch.optim.SGD:
-        return False
-    if any(isinstance(part, torch.optim.Optimizer) for part in also):
-        return False
-    own = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    return all(id(p) in own for p in parameters)
+# What few bits do under these was measured, or under their like (docs/internals/progress.md).
+_ADAPTIVE = {
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+}
+
+
+def _kind(optimizer: Any) -> str:
+    """By the very class, as what is derived from it may do something else."""
+    if type(optimizer).__module__.startswith("torch.distributed.optim"):
+        optimizer = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer's of this rank
+    name = type(optimizer).__name__
+    if getattr(torch.optim, name, None) is not type(optimizer):
+        return "unknown"
+    return "sgd" if name == "SGD" else "adaptive" if name in _ADAPTIVE else "unknown"
+
+
+def update_rule(optimizer: Any, also: Iterable[Any], parameters: Iterable[torch.Tensor]) -> str:
+    """weir_options.update_rule of those who train the parameters, all of which they have to have."""
+    found = [optimizer_of(p) for p in (optimizer, *also) if isinstance(p, torch.optim.Optimizer)]
+    own = {id(p) for one in found for group in one.param_groups for p in group["params"]}
+    if not found or not all(id(p) in own for p in parameters):
+        return "unknown"
+    kinds = {_kind(one) for one in found}
+    if "unknown" in kinds:
+        return "unknown"
+    return "sgd" if kinds == {"sgd"} and len(found) == 1 else "adaptive"
