@@ -785,7 +785,7 @@ def whose_rule_is_known() -> None:
     SGD, AdamW = torch.optim.SGD, torch.optim.AdamW
     assert rule(SGD(parameters, 0.1)) == rule(SGD(parameters, 0.1), torch.Generator()) == "sgd"
     assert rule(AdamW(parameters)) == rule(torch.optim.RMSprop(parameters)) == "adaptive"
-    assert rule(AdamW(first), AdamW(rest)) == "adaptive"
+    assert rule(AdamW(first), AdamW(rest)) == rule(None, SGD(parameters, 0.1)) == "adaptive"
     assert rule(SGD(first, 0.1), AdamW(rest)) == rule(SGD(first, 0.1), SGD(rest, 0.1)) == "adaptive"
     for optimizer in (None, SGD(first, 0.1), Mine(parameters), torch.optim.LBFGS(parameters)):
         assert rule(optimizer) == "unknown"

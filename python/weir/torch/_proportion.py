@@ -110,4 +110,5 @@ def update_rule(optimizer: Any, also: Iterable[Any], parameters: Iterable[torch.
     kinds = {_kind(one) for one in found}
     if "unknown" in kinds:
         return "unknown"
-    return "sgd" if kinds == {"sgd"} and len(found) == 1 else "adaptive"
+    # What is not handed over as the optimizer has no hooks by which clipping is found out.
+    return "sgd" if kinds == {"sgd"} and len(found) == 1 and optimizer is not None else "adaptive"
