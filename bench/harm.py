@@ -116,6 +116,13 @@ OPTIMIZERS = {
     "adafactor": lambda model: [torch.optim.Adafactor(model.parameters(), 0.01)],
     "adagrad": lambda model: [torch.optim.Adagrad(model.parameters(), 0.01)],
     "rmsprop": lambda model: [torch.optim.RMSprop(model.parameters(), 0.0007)],
+    "adadelta": lambda model: [torch.optim.Adadelta(model.parameters(), 1.0)],
+    "adamax": lambda model: [torch.optim.Adamax(model.parameters(), 0.002)],
+    "nadam": lambda model: [torch.optim.NAdam(model.parameters(), 0.001)],
+    "radam": lambda model: [torch.optim.RAdam(model.parameters(), 0.002)],
+    "amsgrad": lambda model: [
+        torch.optim.AdamW(model.parameters(), 0.001, (0.9, 0.99), weight_decay=0.05, amsgrad=True)
+    ],
 }
 
 

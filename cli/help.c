@@ -118,7 +118,8 @@ char *help_policies(const char *ending) {
   GString *text = g_string_new(
       "Policies:\n"
       "  weir     decides by what it measures (the default), among plans that keep the loss of a\n"
-      "    training (fp32, 16 bits, companded of 5 bits, of 4 and 3.5 once the loss falls, under\n"
+      "    training (fp32, 16 bits, and, as far as it is known what the optimizer makes of few\n"
+      "    bits, companded of 5 bits, of 4 and 3.5 once the loss falls, under\n"
       "    SGD qsgd of 3 and qsgd-l2 of 4 bits, of which less than 2 travel, and nonzero where\n"
       "    gradients are mostly zero), and, at default risk, others that have shown it in trials;\n"
       "    at risk \"bold\" among dense and top-k at any ratio, by a model of progress that was\n"

@@ -360,9 +360,10 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.rounds.rule = rule;
   if (rule == WEIR_RULE_UNKNOWN && policy->first_of_several != NULL && config->world_size > 1 &&
       risk != WEIR_RISK_BOLD)
-    weir_log(WEIR_LOG_WARN,
-             "nobody has said what the optimizer makes of gradients (update_rule), so they take 16 "
-             "bits at the least");
+    weir_log(
+        WEIR_LOG_WARN,
+        "update_rule is unknown, so gradients take 16 bits at the least; where the optimizer is "
+        "SGD, or divides by what gradients were like as Adam does, say \"sgd\" or \"adaptive\"");
   c->loop.curve = policy->curve && risk == WEIR_RISK_BOLD;
   c->since_curve = curve_spacing;
   c->room = UINT64_MAX;

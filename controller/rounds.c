@@ -640,8 +640,8 @@ static weir_status give_up(weir_loop *loop, const weir_observation *seen, reason
   return weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
 }
 
-/* The trainer's steps have turned out not to be SGD's.  What is in force may be none of the plans
- * that need less of a promise; a trial that is under way is rolled back. */
+/* The trainer's steps have turned out not to be SGD's.  The plan in force may be one that counts
+ * under SGD alone, so a decision is due at once; a trial that is under way is rolled back. */
 static weir_status give_up_promise(weir_loop *loop, const weir_observation *seen, bool trying) {
   weir_rounds *r = &loop->rounds;
   r->following = false;

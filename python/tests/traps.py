@@ -771,7 +771,7 @@ def not_proportional() -> None:
 def whose_rule_is_known() -> None:
     """What few bits do under an optimizer is known of torch's own alone, and where these have all of
     the model's parameters."""
-    from weir.torch._proportion import update_rule
+    from weir.torch._update_rule import update_rule
 
     def rule(*optimizers: Any) -> Any:
         return update_rule(optimizers[0], optimizers[1:], parameters)
@@ -807,6 +807,10 @@ def clipping_is_answered(folder: str) -> None:
     ours = DDP(Net())
     optimizer = torch.optim.SGD(ours.parameters(), 0.01)
     attached = weir.torch.attach(ours, optimizer, record=folder)
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("weir").addHandler(handler)
     plans, known = [], None  # a step by which there is a plan for the network
     while known is None or len(plans) < known + 40:
         optimizer.zero_grad()
@@ -821,9 +825,11 @@ def clipping_is_answered(folder: str) -> None:
     attached.close()
     assert plans[0].startswith("qsgd"), plans[0]
     assert not any(plan.startswith("qsgd") for plan in plans[-5:]), plans[known:]
+    logging.getLogger("weir").removeHandler(handler)
+    assert sum("clipped, say" in line for line in lines) == (rank() == 0), lines
     if rank() == 0:
-        lines = (Path(folder) / "decisions.jsonl").read_text().splitlines()
-        told = [json.loads(line) for line in lines]
+        journal = (Path(folder) / "decisions.jsonl").read_text().splitlines()
+        told = [json.loads(line) for line in journal]
         found = [d["step"] for d in told if "not proportional to averages" in d["why"]]
         assert len(found) == 1 and known + 20 <= found[0] < known + 30, found
 

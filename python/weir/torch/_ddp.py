@@ -29,9 +29,9 @@ from .._native import TYPES
 from ..session import Session, StepInfo
 from . import _device, _loss
 from ._meet import bytes_of, gathered, open_session, told_by_first
-from ._proportion import Proportion, sample, update_rule, watched
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
+from ._update_rule import Proportion, sample, update_rule, watched
 from ._wrapped import is_sharded, local, model_of, optimizer_of, schedulers_of
 
 logger = logging.getLogger("weir")
@@ -682,8 +682,14 @@ class Attached:
         except BaseException as error:
             self._fail(error)
             return
-        if not holds:
-            self._proportion, self._doubted = None, True
+        if holds:
+            return
+        self._proportion, self._doubted = None, True
+        if self._leads:
+            logger.warning(
+                "SGD gets gradients that were changed since they were averaged (clipped, say): "
+                'update_rule counts as "adaptive" from now on'
+            )
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error

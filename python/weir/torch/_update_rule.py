@@ -1,9 +1,10 @@
-"""Are an optimizer's steps proportional to averages?
+"""What optimizers make of averages (weir_options.update_rule): by their classes, and by what they are seen to get.
 
-Under SGD error feedback takes back what few bits add to a gradient (docs/internals/progress.md), unless
-gradients are clipped by their norm, which that makes larger: then steps are shorter, for good.  Nobody
-tells whether a loop clips.  So samples of averages are compared with what the optimizer took its step by:
-they may differ by a factor that is the same in all steps, or that a GradScaler has doubled or halved."""
+SGD's steps are proportional to averages, and error feedback takes back what few bits add to these
+(docs/internals/progress.md), unless gradients are clipped by their norm, which few bits make larger: then
+steps are shorter, for good.  Nobody tells whether a loop clips.  So samples of averages are compared with
+what the optimizer took its step by: they may differ by a factor that is the same in all steps, or that a
+GradScaler has doubled or halved."""
 
 from __future__ import annotations
 
