@@ -170,7 +170,7 @@ static double share_of_progress(double behind, double steps, const weir_slope *s
 }
 
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
-                    const weir_round_form *form, const weir_slope *slope) {
+                    const weir_round_form *form, const weir_slope *slope, double whole) {
   const weir_progress_parameters *method = &weir_progress_method;
   if (!form->by_debt && !(slope->per_step - slope->error > 0.0)) return false;
   const size_t half = (form->after > 0 ? form->after : form->steps) / 2;
@@ -178,9 +178,8 @@ bool weir_round_add(weir_evidence *evidence, const double *arm, const double *re
   for (size_t i = 0; i < WEIR_ROUND_SAMPLES; i++) {
     const size_t from = first + i * length;
     const double d = mean_behind(arm, reference, from, length);
-    const double sample = form->by_debt
-                              ? 1.0 - d / (built_up(form, from, length) * fabs(slope->level))
-                              : share_of_progress(d, (double)form->steps, slope);
+    const double sample = form->by_debt ? 1.0 - d / (built_up(form, from, length) * whole)
+                                        : share_of_progress(d, (double)form->steps, slope);
     push(evidence, fmin(method->most, fmax(method->least, sample)));
   }
   return true;

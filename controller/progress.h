@@ -57,7 +57,7 @@ typedef struct weir_round_form {
   size_t steps;       /* K, a multiple of 6 */
   size_t after;       /* M, a multiple of 6; 0: samples are of the arm's own steps */
   size_t losses;      /* that must be known before the first round */
-  bool by_debt;       /* samples are 1 less d as a share of the loss; else p */
+  bool by_debt;       /* samples are 1 less d as a share of a whole; else p */
   double hold;        /* an arm is taken when its mean is above this by one error, */
   double fall;        /* and given up when it is below this by one error, */
   double builds_up;   /* steps in which what an arm holds back builds up; 0: it is all there */
@@ -137,9 +137,9 @@ bool weir_round_leaps(const double *arm, const double *reference, const weir_slo
 
 /* Adds the samples of a round of the form that can be compared, in which losses of the arm that are
  * not finite count as infinite; false: they would be of p, and the loss does not fall.  Both have
- * weir_round_batches() losses. */
+ * weir_round_batches() losses; whole, above 0, is what debts are shares of. */
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
-                    const weir_round_form *form, const weir_slope *slope);
+                    const weir_round_form *form, const weir_slope *slope, double whole);
 
 /* Mean of d over the last quarter of so many steps: how far behind the arm is at their end. */
 double weir_round_debt(const double *arm, const double *reference, size_t steps);

@@ -5,6 +5,7 @@
  * takes the same batches.  These steps count, so that a round costs the others alone.  A header's
  * loss is that of its own step, and a directive is in force two steps after the observation it
  * answers. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,9 +129,16 @@ static weir_slope slope_now(const weir_rounds *r) {
   return slope;
 }
 
-/* Has the loss come down to half of what the training began with, in the mean of so many steps? */
+/* What a method may be behind by is a share of the loss, or of what it has fallen by where that is
+ * less: the rest may be there whatever a training does, such as a constant or noise. */
+static double loss_to_lose(const weir_rounds *r, double loss) {
+  return fmin(fabs(loss), fmax(r->begun - loss, DBL_MIN));
+}
+
+/* Has the loss come down to half of what the training began with, in the mean of so many steps?
+ * One that begins below 0 has no half. */
 static bool halved_in(const weir_rounds *r, size_t steps) {
-  return r->losses >= steps && newest_mean(r, steps) < settled_share * r->begun;
+  return r->begun > 0.0 && r->losses >= steps && newest_mean(r, steps) < settled_share * r->begun;
 }
 
 static bool halved(const weir_rounds *r) { return halved_in(r, halved_over); }
@@ -426,7 +434,7 @@ static void keep_account(weir_loop *loop, const weir_observation *seen, bool far
 
 /* What a method is behind by at the end of a round, as a share of the loss. */
 static double share_behind(const weir_rounds *r, const double *arm, const double *reference) {
-  return weir_round_debt(arm, reference, form_of(r)->steps) / fabs(r->slope.level);
+  return weir_round_debt(arm, reference, form_of(r)->steps) / loss_to_lose(r, r->slope.level);
 }
 
 /* Where nobody knows how long the training is, it may end with what a method still holds back; and
@@ -456,16 +464,18 @@ static void follow_from(weir_rounds *r, uint64_t step, double owed) {
 
 static void tell(weir_rounds *r, bool far_behind) {
   const weir_judgement *j = &r->judgement;
-  char plan[WEIR_PLAN_TEXT_MAX], shown[64], behind[80];
+  char plan[WEIR_PLAN_TEXT_MAX], shown[80], behind[96];
+  const double level = r->slope.level;
+  const char *whole = loss_to_lose(r, level) < fabs(level) ? "the fall of the loss" : "the loss";
   weir_plan_format(&r->judged_plan, plan);
   if (form_of(r)->by_debt)
-    (void)snprintf(shown, sizeof shown, "is %.1f %% of the loss behind (%.1f to %.1f",
-                   100 * (1 - j->mean), 100 * (1 - j->high), 100 * (1 - j->low));
+    (void)snprintf(shown, sizeof shown, "is %.1f %% of %s behind (%.1f to %.1f",
+                   100 * (1 - j->mean), whole, 100 * (1 - j->high), 100 * (1 - j->low));
   else
     (void)snprintf(shown, sizeof shown, "makes %.2f of the progress (%.2f to %.2f", j->mean, j->low,
                    j->high);
-  (void)snprintf(behind, sizeof behind, "too far behind, by %.1f %% of the loss%s",
-                 100 * share_behind(r, r->tried_loss, r->kept_loss),
+  (void)snprintf(behind, sizeof behind, "too far behind, by %.1f %% of %s%s",
+                 100 * share_behind(r, r->tried_loss, r->kept_loss), whole,
                  r->steps == 0 ? ", as nobody knows when the training ends" : "");
   (void)snprintf(r->what, sizeof r->what, "%s %s, %zu samples): %s", plan, shown, r->samples.count,
                  j->low > form_of(r)->beyond
@@ -502,7 +512,8 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
       weir_round_comparable(arm, reference, weir_round_batches(form)) &&
       !(weir_plan_rounds(&r->tried) && weir_round_leaps(arm, reference, &r->slope));
   if (comparable) r->in_vain = 0;
-  if (!comparable || !weir_round_add(evidence, arm, reference, form, &r->slope)) {
+  if (!comparable ||
+      !weir_round_add(evidence, arm, reference, form, &r->slope, loss_to_lose(r, r->slope.level))) {
     abandon(r, seen->step);
     const bool complete = weir_round_complete(reference, weir_round_batches(form));
     if (!comparable && complete && ++r->in_vain == vain_most)
@@ -545,7 +556,7 @@ static void come_back(weir_rounds *r, size_t method, uint64_t step) {
   const weir_arm *arm = weir_method_arm(method);
   const weir_round_form *form = weir_round_form_of(&arm->plan, r->rule);
   const double share = fmin(arm->debt, form->by_debt ? 1.0 - form->hold : most_debt_ever);
-  follow_from(r, step, share * fabs(newest_mean(r, follow_steps(r))));
+  follow_from(r, step, share * loss_to_lose(r, newest_mean(r, follow_steps(r))));
 }
 
 /* What SGD promises does not hold here: methods have to show progress itself, in other rounds, and

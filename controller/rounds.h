@@ -70,7 +70,7 @@ typedef struct weir_rounds {
   weir_slope slope;
   weir_judgement judgement;
   weir_evidence samples;
-  char what[272];
+  char what[300];
 } weir_rounds;
 
 /* What a method has shown, as far as it still counts; 0: it may not be chosen. */

@@ -76,15 +76,16 @@ Test(progress, a_round_tells_the_share_of_progress) {
   double arm[B], reference[B];
   weir_evidence evidence = {0};
   lag_behind(arm, reference, 0.004, 0); /* 0.6 of the progress */
-  cr_assert(weir_round_add(&evidence, arm, reference, adaptive, &slope));
+  cr_assert(weir_round_add(&evidence, arm, reference, adaptive, &slope, slope.level));
   cr_assert_eq(evidence.count, (size_t)WEIR_ROUND_SAMPLES);
   for (size_t i = 0; i < evidence.count; i++)
     cr_assert_float_eq(evidence.sample[i], 0.6, 1e-9, "%g", evidence.sample[i]);
   /* A slope that is known less well makes the arm look worse: 0.004 of 0.008. */
   const weir_slope unsure = {.per_step = 0.01, .error = 0.002};
-  cr_assert(weir_round_add(&evidence, arm, reference, adaptive, &unsure));
+  cr_assert(weir_round_add(&evidence, arm, reference, adaptive, &unsure, unsure.level));
   cr_assert_float_eq(evidence.sample[WEIR_ROUND_SAMPLES], 0.5, 1e-9);
-  for (int i = 0; i < 200; i++) (void)weir_round_add(&evidence, arm, reference, adaptive, &slope);
+  for (int i = 0; i < 200; i++)
+    (void)weir_round_add(&evidence, arm, reference, adaptive, &slope, slope.level);
   cr_assert_eq(evidence.count, (size_t)WEIR_SAMPLES_MAX);
 }
 
@@ -95,7 +96,7 @@ Test(progress, a_debt_is_not_lost_progress) {
   double arm[B], reference[B];
   weir_evidence evidence = {0};
   lag_behind(arm, reference, 0.004, 0.05);
-  cr_assert(weir_round_add(&evidence, arm, reference, adaptive, &slope));
+  cr_assert(weir_round_add(&evidence, arm, reference, adaptive, &slope, slope.level));
   for (size_t i = 0; i < evidence.count; i++)
     cr_assert_float_eq(evidence.sample[i], 0.6, 1e-9, "%g", evidence.sample[i]);
   cr_assert_float_eq(weir_round_debt(arm, reference, K), 0.72, 1e-9);
@@ -106,7 +107,7 @@ Test(progress, rounds_that_cannot_be_compared) {
   double arm[B], reference[B];
   weir_evidence evidence = {0};
   lag_behind(arm, reference, 0, 0);
-  cr_assert_not(weir_round_add(&evidence, arm, reference, adaptive, &flat));
+  cr_assert_not(weir_round_add(&evidence, arm, reference, adaptive, &flat, flat.level));
   cr_assert_eq(evidence.count, 0u);
   cr_assert(weir_round_comparable(arm, reference, B));
   reference[B - 1] = NAN;
@@ -136,7 +137,7 @@ Test(progress, losses_that_are_not_finite) {
     for (size_t k = 3; k < B; k++) arm[k] = NAN;
     cr_assert(weir_round_comparable(arm, reference, weir_round_batches(forms[i])));
     cr_assert(weir_round_leaps(arm, reference, &slope));
-    cr_assert(weir_round_add(&evidence, arm, reference, forms[i], &slope));
+    cr_assert(weir_round_add(&evidence, arm, reference, forms[i], &slope, slope.level));
     for (size_t n = 0; n < evidence.count; n++) cr_assert_float_eq(evidence.sample[n], -1, 0);
     cr_assert_eq(weir_round_debt(arm, reference, forms[i]->steps), INFINITY);
   }
@@ -190,7 +191,7 @@ static weir_verdict simulate_round(weir_rng *rng, weir_evidence *evidence, const
     owed += ((k < K ? c->debt : 0) - owed) / c->constant;
     gap += (k < K ? (1 - p) * slope.per_step : 0) + c->drift * weir_rng_normal(rng);
   }
-  cr_assert(weir_round_add(evidence, arm, reference, adaptive, &slope));
+  cr_assert(weir_round_add(evidence, arm, reference, adaptive, &slope, slope.level));
   return weir_progress_judge(evidence, adaptive, &adaptive->lagging).verdict;
 }
 
@@ -251,7 +252,7 @@ Test(progress, a_debt_under_sgd_by_hand) {
     reference[k] = 0.5 + 0.1 * sin((double)(7 * k));
     arm[k] = reference[k] + 0.001 * (double)k;
   }
-  cr_assert(weir_round_add(&evidence, arm, reference, sgd, &flat));
+  cr_assert(weir_round_add(&evidence, arm, reference, sgd, &flat, flat.level));
   /* Steps 18 to 23, 24 to 29 and 30 to 35 are 20.5, 26.5 and 32.5 in the mean, and of what builds
    * up with a time constant of 12 steps 0.81699, 0.88900 and 0.93268 are there in the mean. */
   static const double share[] = {1 - 0.041 / 0.8169924, 1 - 0.053 / 0.8890003,
@@ -305,7 +306,7 @@ static bool taken_under_sgd(weir_rng *rng, const weir_round_form *form, const we
       arm[k] = 2.5 * (1 + gap + debt * (1 - exp(-(double)k / 12)) + noise * weir_rng_normal(rng));
       gap += drift * weir_rng_normal(rng);
     }
-    cr_assert(weir_round_add(&evidence, arm, reference, form, &slope));
+    cr_assert(weir_round_add(&evidence, arm, reference, form, &slope, slope.level));
     verdict = weir_progress_judge(&evidence, form, before).verdict;
   }
   return verdict == WEIR_VERDICT_HOLDS;
