@@ -2,6 +2,7 @@
  * trials do (rounds.c). */
 #include <math.h>
 
+#include "base/log.h"
 #include "controller/loop.h"
 
 static const double slow_factor = 1.5;
@@ -89,10 +90,21 @@ static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_
   return WEIR_OK;
 }
 
+/* Nothing is decided before it is. */
+static bool network_known(const weir_loop *loop, const weir_observation *seen) {
+  static const uint64_t soon = 50; /* steps */
+  const bool known = weir_network_known(&seen->network, loop->workers);
+  if (!known && loop->steps == soon && loop->decisions == 0)
+    weir_log(WEIR_LOG_WARN,
+             "%d steps have not told how fast the network is, without which policy weir decides "
+             "nothing and the first plan stays; active_probes measures it",
+             (int)soon);
+  return known;
+}
+
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
-  if (loop->workers <= 1 || loop->steps < settle_steps ||
-      (loop->curve && !loop->learnt.has_curve) ||
-      !weir_network_known(&seen->network, loop->workers))
+  if (loop->workers <= 1 || loop->steps < settle_steps || !network_known(loop, seen) ||
+      (loop->curve && !loop->learnt.has_curve))
     return WEIR_OK;
   bool busy;
   const weir_status tried = weir_rounds_step(loop, seen, &busy);

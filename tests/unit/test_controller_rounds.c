@@ -42,6 +42,7 @@ typedef struct world {
   double budget; /* 0: the default */
   bool far;      /* what takes fewest latencies is fastest */
   bool restless; /* the latency, of which steps hardly depend, doubles and halves */
+  bool blind;    /* nothing tells how fast the network is */
   bool swings;   /* the bandwidth, of which they do, is halved and doubled every 12 steps */
   uint64_t opens, closes; /* from exchange to exchange the network is no matter; 0: never */
   double compute;         /* of a step, s; 0: 0.02 */
@@ -71,6 +72,7 @@ static double latency_of(const world *w) {
 }
 
 static double bandwidth_of(const world *w) {
+  if (w->blind) return NAN;
   if (is_open(w)) return 1e10;
   return w->swings && w->exchange / 12 % 2 ? 5e5 : 1e6;
 }
@@ -780,6 +782,27 @@ Test(rounds, a_method_that_comes_back_is_watched) {
   while (w.step < 4000) step(controller, &w);
   weir_controller_free(controller);
   cr_assert_gt(w.progress, 3000.0, "%g", w.progress);
+}
+
+static int told_of_the_network;
+static void hear(void *user, const weir_log_line *line) {
+  (void)user;
+  told_of_the_network += strstr(line->text, "have not told how fast the network is") != NULL;
+}
+
+/* It is said once, and not where anything is decided. */
+Test(rounds, where_nothing_tells_the_network_nothing_is_decided_and_that_is_said) {
+  world w = good;
+  weir_log_set(hear, NULL);
+  w = train("safe", w, 300);
+  cr_assert_eq(told_of_the_network, 0);
+  cr_assert_float_eq(w.plan.cr, 3.5 / 32, 0, "%g", w.plan.cr);
+  w = good;
+  w.blind = true;
+  w = train("safe", w, 300);
+  weir_log_set(NULL, NULL);
+  cr_assert_eq(told_of_the_network, 1);
+  cr_assert_float_eq(w.plan.cr, 5.0 / 32, 0, "%g", w.plan.cr);
 }
 
 /* Nothing tells any more what a method does: it is left, and taken up again by a trial. */
