@@ -26,8 +26,8 @@ struct weir_controller {
   weir_plan_bucket *taken; /* table of the directive last taken; the session thread's own */
   /* The session thread's own. */
   uint64_t epoch, room;
-  bool adapts;    /* the trainer's steps, whatever it said of its rule before */
-  weir_plan kept; /* of the last step that was none of a trial's */
+  bool adapts, unknown; /* weir_observation's */
+  weir_plan kept;       /* of the last step that was none of a trial's */
   weir_network network;
   uint64_t since_curve;
   weir_observation last; /* the step before, to attribute what the next headers tell of it */
@@ -545,6 +545,7 @@ void weir_controller_observe(void *controller, const weir_header *headers, int r
                            .epoch = c->epoch,
                            .room = c->room,
                            .adapts = c->adapts,
+                           .unknown = c->unknown,
                            .plan = record->info.plan,
                            .trial = record->info.trial,
                            .shortened = record->shortened,
@@ -642,7 +643,10 @@ void weir_controller_set_room(weir_controller *controller, uint64_t steps) {
   controller->room = steps;
 }
 
-void weir_controller_doubt_rule(weir_controller *controller) { controller->adapts = true; }
+void weir_controller_doubt_rule(weir_controller *controller, bool unknown) {
+  controller->adapts = true;
+  controller->unknown = controller->unknown || unknown;
+}
 
 void weir_controller_said(weir_controller *controller, char *text, size_t room) {
   weir_mailbox_said(&controller->mailbox, text, room);

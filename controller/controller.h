@@ -139,8 +139,8 @@ weir_status weir_controller_buckets(void *controller, uint32_t layout, weir_plan
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);
 /* As weir_set_room. */
 void weir_controller_set_room(weir_controller *controller, uint64_t steps);
-/* As weir_doubt_update_rule. */
-void weir_controller_doubt_rule(weir_controller *controller);
+/* As weir_doubt_update_rule, of "unknown" or else "adaptive". */
+void weir_controller_doubt_rule(weir_controller *controller, bool unknown);
 /* What messages and bytes cost processors (weir_calibrate_processors); before the first step. */
 void weir_controller_processors(weir_controller *controller, const weir_link *processors);
 /* When gradients become ready: seconds after the one before, per tensor; copied. */

@@ -24,7 +24,8 @@ typedef struct weir_journal weir_journal;
 typedef struct weir_observation {
   uint64_t step, epoch;
   uint64_t room;  /* steps that can follow, and be rolled back */
-  bool adapts;    /* the trainer's steps have turned out not to be SGD's */
+  bool adapts;    /* the trainer's steps have turned out not to be SGD's, */
+  bool unknown;   /* and nobody knows what becomes of averages */
   weir_plan plan; /* executed in this step */
   bool trial;
   double compute;       /* s, slowest rank */

@@ -561,10 +561,10 @@ static void come_back(weir_rounds *r, size_t method, uint64_t step) {
 
 /* What SGD promises does not hold here: methods have to show progress itself, in other rounds, and
  * what they have shown counts no longer. */
-static void doubt_rule(weir_rounds *r, uint64_t step) {
-  if (r->rule != WEIR_RULE_SGD) return;
-  r->rule = WEIR_RULE_ADAPTIVE;
-  r->settled = false; /* by that rule it may not have */
+static void doubt_rule(weir_rounds *r, uint32_t rule, uint64_t step) {
+  if (r->rule == WEIR_RULE_UNKNOWN || r->rule == rule) return;
+  if (r->rule == WEIR_RULE_SGD) r->settled = false; /* by the other rule it may not have */
+  r->rule = rule;
   if (r->phase != WEIR_ROUND_NONE) abandon(r, step);
   for (size_t m = 0; m < WEIR_METHODS; m++) {
     r->record[m].evidence.count = 0;
@@ -589,14 +589,14 @@ static bool behind(weir_loop *loop, const weir_observation *seen) {
   const double promised = promised_fall(r, r->anchor, middle);
   const double fallen = r->anchor_loss - newest_mean(r, steps);
   if (fallen < -follow_risen * noise) {
-    doubt_rule(r, seen->step);
+    doubt_rule(r, WEIR_RULE_ADAPTIVE, seen->step);
     return true;
   }
   if (promised < form->asked * noise) return false;
   weir_method_record *of = &r->record[method];
   if (fallen < form->doubt * promised) {
     of->good_until = seen->step;
-    doubt_rule(r, seen->step);
+    doubt_rule(r, WEIR_RULE_ADAPTIVE, seen->step);
   }
   follow_from(r, seen->step, 0.0);
   return fallen < form->failed * promised;
@@ -651,16 +651,18 @@ static weir_status give_up(weir_loop *loop, const weir_observation *seen, reason
   return weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
 }
 
-/* The trainer's steps have turned out not to be SGD's.  The plan in force may be one that counts
- * under SGD alone, so a decision is due at once; a trial that is under way is rolled back. */
+/* The trainer's rule has turned out to promise less.  The plan in force may be one that does not
+ * count any more, so a decision is due at once; a trial that is under way is rolled back. */
 static weir_status give_up_promise(weir_loop *loop, const weir_observation *seen, bool trying) {
   weir_rounds *r = &loop->rounds;
   r->following = false;
   r->judged = WEIR_METHODS;
   (void)snprintf(
-      r->what, sizeof r->what,
-      "steps are not proportional to averages (gradients are clipped, say), so that what "
-      "rounding adds to their norm counts");
+      r->what, sizeof r->what, "%s",
+      r->rule == WEIR_RULE_UNKNOWN
+          ? "averages are thrown away, and with them what error feedback has held back of others"
+          : "steps are not proportional to averages (gradients are clipped, say), so that what "
+            "rounding adds to their norm counts");
   weir_decision decision;
   const weir_status status = weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
   if (status == WEIR_OK && trying && !decision.switched)
@@ -738,8 +740,10 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
   if (loop->risk == WEIR_RISK_BOLD) return WEIR_OK;
   take_in(loop, seen);
   const bool trying = r->phase == WEIR_ROUND_TRIAL;
-  const bool doubted = seen->adapts && r->rule == WEIR_RULE_SGD;
-  if (doubted) doubt_rule(r, seen->step);
+  const uint32_t before = r->rule;
+  if (seen->adapts)
+    doubt_rule(r, seen->unknown ? WEIR_RULE_UNKNOWN : WEIR_RULE_ADAPTIVE, seen->step);
+  const bool doubted = r->rule != before;
   settle(loop, seen);
   keep_withheld(loop, seen);
   if (doubted && loop->decisions > 0) {

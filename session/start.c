@@ -91,7 +91,8 @@ uint64_t weir_session_offer(const weir_session *session) {
 
 static const char *rule_of(const weir_session *session) {
   const char *said = session->options.update_rule;
-  return session->rule_doubted && said != NULL && strcmp(said, "sgd") == 0 ? "adaptive" : said;
+  if (session->rule_unknown) return "unknown";
+  return session->rule_adapts && said != NULL && strcmp(said, "sgd") == 0 ? "adaptive" : said;
 }
 
 weir_status weir_session_first_plan(const weir_session *session, uint64_t step, weir_plan *first) {

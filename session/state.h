@@ -103,7 +103,7 @@ struct weir_session {
   weir_options options; /* strings are our own copies, below */
   char *transport_name, *rendezvous, *bind_address, *policy, *risk, *journal_path, *full_precision;
   char *update_rule;
-  bool rule_doubted;                     /* weir_doubt_update_rule: it counts as adaptive */
+  bool rule_adapts, rule_unknown;        /* weir_doubt_update_rule: what it counts as */
   unsigned char secret[WEIR_SECRET_MAX]; /* until the group has met */
   size_t secret_bytes;
   weir_key key;    /* of the job: what else of it proves by, once the secret is forgotten */

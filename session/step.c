@@ -150,12 +150,20 @@ weir_status weir_set_room(weir_session *session, uint64_t steps) {
   return WEIR_OK;
 }
 
-weir_status weir_doubt_update_rule(weir_session *session) {
+weir_status weir_doubt_update_rule(weir_session *session, const char *rule) {
+  const bool adapts = rule != NULL && strcmp(rule, "adaptive") == 0;
+  const bool unknown = rule != NULL && strcmp(rule, "unknown") == 0;
   weir_status status = weir_session_check(session);
+  if (status == WEIR_OK && !adapts && !unknown)
+    status = weir_fail(WEIR_E_INVALID,
+                       "update_rule is doubted to be \"%s\"; expected adaptive or unknown",
+                       rule != NULL ? rule : "");
   if (status == WEIR_OK) status = weir_engine_damp(session->engine);
   if (status != WEIR_OK) return status;
-  session->rule_doubted = true;
-  if (session->controller != NULL) weir_controller_doubt_rule(session->controller);
+  session->rule_adapts = true;
+  session->rule_unknown = session->rule_unknown || unknown;
+  if (session->controller != NULL)
+    weir_controller_doubt_rule(session->controller, session->rule_unknown);
   return WEIR_OK;
 }
 

@@ -520,12 +520,13 @@ weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
  * counts; to be said in every step, before weir_step_end.  Until it is said: any number. */
 weir_status weir_set_room(weir_session *session, uint64_t steps);
 
-/* Say that steps have turned out not to be proportional to averages, though
- * weir_options.update_rule is "sgd": where gradients were clipped, say.  It counts as "adaptive"
- * from then on, for good: within a few steps policy weir rolls back a trial that is under way, and
- * leaves plans that need more.  Between steps, on all ranks; said again it has no effect.
- * WEIR_E_STATE: a step has begun. */
-weir_status weir_doubt_update_rule(weir_session *session);
+/* Say that weir_options.update_rule promises too much.  `rule` "adaptive": steps have turned out
+ * not to be proportional to averages, as gradients were clipped, say.  "unknown": averages were
+ * thrown away, and with them what error feedback had held back of others; those of SAM's first
+ * pass, say.  From then on it counts as that, for good, unless it promises no more already: within
+ * a few steps policy weir rolls back a trial that is under way, and leaves plans that need more.
+ * Between steps, on all ranks.  WEIR_E_INVALID: another rule; WEIR_E_STATE: a step has begun. */
+weir_status weir_doubt_update_rule(weir_session *session, const char *rule);
 
 /* All-gather `bytes` bytes (at most 4096, the same on all ranks) between steps, for example to
  * evaluate; `all` has room for world_size * bytes and receives them in the order of ranks.

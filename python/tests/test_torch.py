@@ -35,6 +35,7 @@ TRAPS = [
     "clipping",
     "proportional",
     "not_proportional",
+    "thrown_away",
     "whose_rule_is_known",
     "not_finite",
     "grad_scaler",
@@ -209,8 +210,9 @@ def test_a_forked_child_leaves_the_group_alone(ranks, tmp_path):
     ranks.run("forked_child", folder=str(tmp_path / "run"))
 
 
-def test_clipping_is_answered(ranks, tmp_path):
-    ranks.run("clipping_is_answered", folder=str(tmp_path / "run"))
+@pytest.mark.parametrize("of", ["clipped", "thrown"])
+def test_doubt_is_answered(ranks, tmp_path, of):
+    ranks.run("doubt_is_answered", of=of, folder=str(tmp_path / "run"))
 
 
 def test_report_is_drawn(ranks, tmp_path):

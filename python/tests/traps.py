@@ -125,6 +125,19 @@ def identical_on_all(model: nn.Module) -> None:
         assert torch.equal(other, flat), "ranks hold different gradients"
 
 
+@contextlib.contextmanager
+def heard() -> Iterator[list[str]]:
+    """Lines of the logger."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("weir").addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logging.getLogger("weir").removeHandler(handler)
+
+
 def clear(*models: nn.Module) -> None:
     for model in models:
         model.zero_grad()
@@ -645,7 +658,7 @@ def doubted_after(
     attached = weir.torch.attach(ours, optimizer, policy=EXACT, **given, **(options or {}))
     doubted: list[int] = []
     doubt = attached.session.doubt_update_rule
-    attached.session.doubt_update_rule = lambda: (doubted.append(step), doubt())
+    attached.session.doubt_update_rule = lambda rule: (doubted.append(step), doubt(rule))
 
     def backward() -> None:
         optimizer.zero_grad()
@@ -768,6 +781,102 @@ def not_proportional() -> None:
     assert doubted_after(by_norm, options={"update_rule": "sgd"}) is None
 
 
+def told_of_thrown(
+    passes: Any, steps: int = 9, made: Any = torch.optim.SGD, two: bool = False, **options: Any
+) -> tuple[list[tuple[int, str]], int]:
+    """What update_rule is doubted to be and before which step, and how many warnings of averages that are thrown
+    away there are; `passes` is a step of the loop."""
+    ours = DDP(Net())
+    optimizer = made(list(ours.parameters())[two:], 0.01)
+    first = [made([next(ours.parameters())], 0.01)] if two else []
+    attached = weir.torch.attach(ours, optimizer, policy=EXACT, also=first, **options)
+    optimizer.other = first[0] if two else None
+    doubted: list[tuple[int, str]] = []
+    doubt = attached.session.doubt_update_rule
+    attached.session.doubt_update_rule = lambda rule: (doubted.append((step, rule)), doubt(rule))
+    with heard() as lines:
+        for step in range(steps):
+            passes(ours, optimizer, step)
+    attached.close()
+    return doubted, sum("under model.no_sync()" in line for line in lines)
+
+
+def thrown_away() -> None:
+    """Averages that no optimizer takes are noticed, as what few bits have held back goes with them, and only these."""
+
+    def away(model: nn.Module, optimizer: Any, step: int) -> None:
+        loss_of(model, step).backward()
+        optimizer.zero_grad()
+
+    def kept(model: nn.Module, optimizer: Any, step: int) -> None:
+        loss_of(model, step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def sam(model: nn.Module, optimizer: Any, step: int) -> None:
+        away(model, optimizer, 100 + step)
+        kept(model, optimizer, step)
+
+    def local(model: nn.Module, optimizer: Any, step: int) -> None:
+        with model.no_sync():
+            away(model, optimizer, 100 + step)
+        kept(model, optimizer, step)
+
+    def at_times(model: nn.Module, optimizer: Any, step: int) -> None:
+        (away if step % 25 == 0 else kept)(model, optimizer, step)
+
+    def accumulates(model: nn.Module, optimizer: Any, step: int) -> None:
+        loss_of(model, 100 + step).backward()
+        kept(model, optimizer, step)
+
+    def overflows(model: nn.Module, optimizer: Any, step: int) -> None:
+        if step > 0:
+            (loss_of(model, 100 + step) * float("inf")).backward()
+            optimizer.zero_grad()
+        kept(model, optimizer, step)
+
+    def closure(model: nn.Module, optimizer: Any, step: int) -> None:
+        def again() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(model, step)
+            loss.backward()
+            return loss
+
+        optimizer.step(again)
+
+    def in_turn(model: nn.Module, optimizer: Any, step: int) -> None:
+        loss_of(model, step).backward()
+        (optimizer if step % 2 else optimizer.other).step()
+        model.zero_grad()
+
+    def both_in_turn(model: nn.Module, optimizer: Any, step: int) -> None:
+        loss_of(model, step).backward()
+        turn = optimizer if step % 2 else optimizer.other
+        turn.step()
+        turn.zero_grad()
+
+    def never(model: nn.Module, optimizer: Any, step: int) -> None:
+        loss_of(model, step).backward()
+        for p in model.parameters():
+            p.data -= 0.01 * p.grad
+        optimizer.zero_grad()
+
+    # Until a step was taken nobody knows; then the third that is thrown away, in step 3, is one too many.
+    warns = rank() == 0
+    assert told_of_thrown(sam) == ([(3, "unknown")], warns)
+    assert told_of_thrown(sam, made=torch.optim.AdamW) == ([(3, "unknown")], warns)
+    assert told_of_thrown(sam, update_rule="sgd") == ([], warns)
+    assert told_of_thrown(local) == ([], 0)
+    assert told_of_thrown(at_times, 60) == ([], 0)
+    assert told_of_thrown(accumulates) == ([], 0)
+    assert told_of_thrown(overflows) == ([], 0)
+    assert told_of_thrown(closure, made=torch.optim.LBFGS) == ([], 0)
+    # Both are known to step from step 1 on: those of steps 2, 3 and 4.
+    assert told_of_thrown(in_turn, two=True) == ([(4, "unknown")], warns)
+    assert told_of_thrown(both_in_turn, two=True) == ([], 0)
+    assert told_of_thrown(never) == ([], 0)
+
+
 def whose_rule_is_known() -> None:
     """What few bits do under an optimizer is known of torch's own alone, and where these have all of
     the model's parameters."""
@@ -802,36 +911,42 @@ def whose_rule_is_known() -> None:
     attached.close()
 
 
-def clipping_is_answered(folder: str) -> None:
-    """Policy weir leaves what it sends under SGD alone."""
+def doubt_is_answered(of: str, folder: str) -> None:
+    """Policy weir leaves what it sends under SGD alone: where gradients are clipped, and where averages of another
+    backward pass are thrown away, after which 16 bits are sent."""
     ours = DDP(Net())
     optimizer = torch.optim.SGD(ours.parameters(), 0.01)
     attached = weir.torch.attach(ours, optimizer, record=folder)
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("weir").addHandler(handler)
-    plans, known = [], None  # a step by which there is a plan for the network
-    while known is None or len(plans) < known + 40:
-        optimizer.zero_grad()
-        loss_of(ours, len(plans)).backward()
-        late = known is not None and len(plans) >= known + 20
-        nn.utils.clip_grad_norm_(ours.parameters(), 0.01 if late else 1e9)
-        optimizer.step()
-        plans.append(attached.info.plan)
-        assert len(plans) < 1000, attached.info.bandwidth_bytes_s
-        if known is None and attached.info.bandwidth_bytes_s > 0:
-            known = len(plans)
-    attached.close()
-    assert plans[0].startswith("qsgd"), plans[0]
-    assert not any(plan.startswith("qsgd") for plan in plans[-5:]), plans[known:]
-    logging.getLogger("weir").removeHandler(handler)
-    assert sum("clipped, say" in line for line in lines) == (rank() == 0), lines
+    with heard() as lines:
+        plans, known = [], None  # a step by which there is a plan for the network
+        while known is None or len(plans) < known + 40:
+            late = known is not None and len(plans) >= known + 20
+            if late and of == "thrown":
+                loss_of(ours, 1000 + len(plans)).backward()
+            optimizer.zero_grad()
+            loss_of(ours, len(plans)).backward()
+            clips = late and of == "clipped"
+            nn.utils.clip_grad_norm_(ours.parameters(), 0.01 if clips else 1e9)
+            optimizer.step()
+            plans.append(attached.info.plan)
+            assert len(plans) < 1000, attached.info.bandwidth_bytes_s
+            if known is None and attached.info.bandwidth_bytes_s > 0:
+                known = len(plans)
+        attached.close()
+        assert plans[0].startswith("qsgd"), plans[0]
+        left = {plan.split(":")[0] for plan in plans[-5:]}
+        exact = {"none", "bf16", "fp16"}
+        assert "qsgd" not in left and (of == "clipped" or left <= exact), plans[known:]
+    said, why = {
+        "clipped": ("clipped, say", "not proportional to averages"),
+        "thrown": ("under model.no_sync()", "averages are thrown away"),
+    }[of]
+    assert sum(said in line for line in lines) == (rank() == 0), lines
     if rank() == 0:
         journal = (Path(folder) / "decisions.jsonl").read_text().splitlines()
         told = [json.loads(line) for line in journal]
-        found = [d["step"] for d in told if "not proportional to averages" in d["why"]]
-        assert len(found) == 1 and known + 20 <= found[0] < known + 30, found
+        found = [d["step"] for d in told if why in d["why"]]
+        assert len(found) == 1 and known + 20 <= found[0] < known + 60, found
 
 
 def not_finite() -> None:
@@ -1519,24 +1634,20 @@ def trials_of_frozen_parameters() -> None:
 def several_passes() -> None:
     """A loop that has several backward passes a batch, as SAM's, has no trials, and rank 0 says so
     once."""
-    told: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("weir").addHandler(handler)
-    model = DDP(Net())
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    attached = weir.torch.attach(model, optimizer)
-    rooms: list[int] = []
-    set_room = attached.session.set_room
-    attached.session.set_room = lambda steps: (rooms.append(steps), set_room(steps))
-    for _ in range(2):
-        for x in weir.torch.batches([batch(step) for step in range(4)], model):
-            for _ in range(2):
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
-    attached.close()
-    logging.getLogger("weir").removeHandler(handler)
+    with heard() as told:
+        model = DDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        attached = weir.torch.attach(model, optimizer)
+        rooms: list[int] = []
+        set_room = attached.session.set_room
+        attached.session.set_room = lambda steps: (rooms.append(steps), set_room(steps))
+        for _ in range(2):
+            for x in weir.torch.batches([batch(step) for step in range(4)], model):
+                for _ in range(2):
+                    optimizer.zero_grad()
+                    model(x).square().mean().backward()
+                    optimizer.step()
+        attached.close()
     assert rooms == [3] + [0] * 15, rooms
     said = [line for line in told if "no trials" in line]
     assert len(said) == (rank() == 0) and all("within a batch" in line for line in said), said
@@ -1656,35 +1767,31 @@ def zipped(found: list[Any], model: Any) -> Iterator[Any]:
 def trials_without_memory() -> None:
     """A rank that cannot copy what a trial would change: there is none, on no rank, and nothing else
     happens.  The session's trial is gone through without the loop."""
-    told: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("weir").addHandler(handler)
-    course = Course()
-    attached = weir.torch._ddp.Attached(
-        course.model, course.optimizer, course.schedule, None, [course.average], "auto", None, None,
-        {"policy": "paper", "nonfinite": "keep"},
-    )  # fmt: skip
-    attached._may_try, attached._said = True, False  # as policy weir has it
-    asked: list[float] = []
+    with heard() as told:
+        course = Course()
+        attached = weir.torch._ddp.Attached(
+            course.model, course.optimizer, course.schedule, None, [course.average], "auto", None, None,
+            {"policy": "paper", "nonfinite": "keep"},
+        )  # fmt: skip
+        attached._may_try, attached._said = True, False  # as policy weir has it
+        asked: list[float] = []
 
-    def full(spare: float) -> None:
-        asked.append(spare)
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        def full(spare: float) -> None:
+            asked.append(spare)
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    if rank() == 1:
-        attached._checkpoint._take = full
-    for step, (_, x) in enumerate(weir.torch.batches(Noisy(1, 60), attached)):
-        assert not attached.trial and (attached.info is None or not attached.info.trial)
-        course.step(x)
-        assert attached.info.step == step
-        identical_on_all(course.model)
-    assert attached._no_copy == (
-        "rank 1 could not copy what they change (DefaultCPUAllocator: can't allocate memory)"
-    )
-    assert len(asked) == (rank() == 1)
-    attached.close()
-    logging.getLogger("weir").removeHandler(handler)
+        if rank() == 1:
+            attached._checkpoint._take = full
+        for step, (_, x) in enumerate(weir.torch.batches(Noisy(1, 60), attached)):
+            assert not attached.trial and (attached.info is None or not attached.info.trial)
+            course.step(x)
+            assert attached.info.step == step
+            identical_on_all(course.model)
+        assert attached._no_copy == (
+            "rank 1 could not copy what they change (DefaultCPUAllocator: can't allocate memory)"
+        )
+        assert len(asked) == (rank() == 1)
+        attached.close()
     said = [line for line in told if "no trials" in line]
     assert len(said) == (rank() == 0) and all("rank 1 could not" in line for line in said), said
 
@@ -1781,14 +1888,10 @@ def plain_loop() -> None:
     with refused(ValueError, "scalars"):
         weir.torch.average(model, loss=torch.ones(2), policy=EXACT)
     assert weir.torch.average(model, policy=EXACT).step == 4
-    told: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("weir").addHandler(handler)
-    model = Net().double()
-    due = mean_of_all(model, lambda m: m(batch(5).double()).square().mean())
-    weir.torch.average(model, policy=EXACT)
-    logging.getLogger("weir").removeHandler(handler)
+    with heard() as told:
+        model = Net().double()
+        due = mean_of_all(model, lambda m: m(batch(5).double()).square().mean())
+        weir.torch.average(model, policy=EXACT)
     for p, mean in zip(model.parameters(), due):
         assert torch.allclose(p.grad, mean, rtol=1e-5, atol=1e-8)
     said = [line for line in told if "float64 are averaged as float32" in line]

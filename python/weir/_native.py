@@ -146,7 +146,7 @@ _FUNCTIONS = {
     "weir_codec_name": (c_char_p, [c_uint32]),
     "weir_set_epoch": (c_int, [_session, c_uint32]),
     "weir_set_room": (c_int, [_session, c_uint64]),
-    "weir_doubt_update_rule": (c_int, [_session]),
+    "weir_doubt_update_rule": (c_int, [_session, c_char_p]),
     "weir_allgather_bytes": (c_int, [_session, c_char_p, c_size_t, c_void_p]),
     "weir_residual_digest": (c_int, [_session, POINTER(c_uint64)]),
     "weir_rescale": (c_int, [_session, c_double]),

@@ -367,10 +367,11 @@ class Session:
         before the first time any number can.  Rank 0's word counts."""
         self._check(_library.weir_set_room(self._alive(), steps))
 
-    def doubt_update_rule(self) -> None:
-        """Steps have turned out not to be proportional to averages, as gradients are clipped: from now
-        on `update_rule` is "adaptive"; between steps, on all ranks."""
-        self._check(_library.weir_doubt_update_rule(self._alive()))
+    def doubt_update_rule(self, rule: str = "adaptive") -> None:
+        """`update_rule` promises too much, and counts as `rule` from now on.  "adaptive": steps have
+        turned out not to be proportional to averages, as gradients are clipped; "unknown": averages
+        were thrown away.  Between steps, on all ranks."""
+        self._check(_library.weir_doubt_update_rule(self._alive(), rule.encode()))
 
     def allgather(self, data: bytes) -> list[bytes]:
         """All ranks' bytes (as many on each, at most 4096), between steps."""

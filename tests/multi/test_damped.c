@@ -32,7 +32,8 @@ static weir_status one_step(worker *w, weir_session *session, float *on, int ste
   float g[N];
   for (size_t i = 0; i < N; i++) g[i] = given[i % 2];
   if (on != NULL) w->device->put(on, g, sizeof g);
-  weir_status status = w->doubts && step == 1 ? weir_doubt_update_rule(session) : WEIR_OK;
+  weir_status status =
+      w->doubts && step == 1 ? weir_doubt_update_rule(session, "adaptive") : WEIR_OK;
   if (status == WEIR_OK) status = weir_step_begin(session, NULL);
   if (status == WEIR_OK) status = weir_submit(session, 0, on != NULL ? on : g);
   if (status == WEIR_OK) status = weir_step_end(session, NULL);

@@ -205,13 +205,17 @@ Test(session, a_loss_is_told_between_begin_and_end_of_a_step) {
   cr_assert_eq(weir_report_loss(NULL, 1), WEIR_E_INVALID);
   cr_assert_eq(weir_set_room(session, 0), WEIR_OK);
   cr_assert_eq(weir_set_room(NULL, 0), WEIR_E_INVALID);
-  cr_assert_eq(weir_doubt_update_rule(NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_doubt_update_rule(NULL, "adaptive"), WEIR_E_INVALID);
   cr_assert_eq(weir_step_begin(session, NULL), WEIR_OK);
   cr_assert_eq(weir_submit(session, 0, g), WEIR_OK);
-  cr_assert_eq(weir_doubt_update_rule(session), WEIR_E_STATE);
+  cr_assert_eq(weir_doubt_update_rule(session, "adaptive"), WEIR_E_STATE);
   cr_assert_eq(weir_step_end(session, NULL), WEIR_OK);
-  cr_assert_eq(weir_doubt_update_rule(session), WEIR_OK);
-  cr_assert_eq(weir_doubt_update_rule(session), WEIR_OK);
+  cr_assert_eq(weir_doubt_update_rule(session, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_doubt_update_rule(session, "sgd"), WEIR_E_INVALID);
+  cr_assert_not_null(strstr(weir_last_error(), "\"sgd\"; expected adaptive or unknown"));
+  cr_assert_eq(weir_doubt_update_rule(session, "adaptive"), WEIR_OK);
+  cr_assert_eq(weir_doubt_update_rule(session, "unknown"), WEIR_OK);
+  cr_assert_eq(weir_doubt_update_rule(session, "adaptive"), WEIR_OK);
   weir_session_free(session);
 }
 

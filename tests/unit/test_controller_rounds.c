@@ -53,8 +53,10 @@ typedef struct world {
   double memory;   /* memory_limit */
   uint64_t doubts; /* exchanges until the trainer's steps are found not to be SGD's; 0: never */
   uint64_t doubts_in_trial; /* likewise, exchanges of a trial */
+  bool throws_away;         /* ... but that averages are thrown away */
   uint64_t doubted;         /* the exchange that was */
   uint64_t sgd_alone;       /* the last exchange with a plan that is for SGD */
+  uint64_t few_bits;        /* the last one with fewer than 16 bits */
   double comm;              /* of the step before */
   uint64_t steps, trial_steps, unsafe_steps;
   uint64_t last_unsafe; /* step */
@@ -170,10 +172,11 @@ static void step(weir_controller *controller, world *w) {
   const bool doubts = (w->doubts > 0 && w->exchange == w->doubts) ||
                       (w->doubts_in_trial > 0 && w->trial && w->doubted == 0 &&
                        batches_in_trial == w->doubts_in_trial);
-  if (doubts) weir_controller_doubt_rule(controller);
+  if (doubts) weir_controller_doubt_rule(controller, w->throws_away);
   if (doubts) w->doubted = w->exchange;
   if (w->plan.codec == WEIR_CODEC_QSGD || w->plan.codec == WEIR_CODEC_QSGD_L2)
     w->sgd_alone = w->exchange;
+  if (w->plan.cr < 0.5) w->few_bits = w->exchange;
   const uint64_t at = w->step;
   if (w->trial && !w->forgets) w->step += batches_in_trial; /* the next batch in turn */
   const double loss = loss_of(w), moved = advance(w);
@@ -1029,6 +1032,28 @@ Test(rounds, steps_that_are_not_proportional_leave_what_is_for_sgd) {
     cr_assert_leq(w.trial_steps, w.doubts == 300 ? 400u : 18u, "%d", (int)w.trial_steps);
     cr_assert_eq(w.plan.codec, WEIR_CODEC_COMPANDED);
   }
+}
+
+/* Where averages turn out to be thrown away 16 bits are sent, whatever the rule was, within a few
+ * steps and for good; a doubt that says less comes to nothing then. */
+Test(rounds, where_averages_are_thrown_away_16_bits_are_sent) {
+  static const char *const rules[] = {"sgd", "adaptive"};
+  for (size_t i = 0; i < 2; i++)
+    for (int when = 0; when < 3; when++) {
+      world w = good;
+      w.update_rule = rules[i];
+      w.throws_away = true;
+      w.doubts = when == 0 ? 2 : 300;
+      weir_controller *controller = create(&w, "measured", 1000);
+      while (w.step < 1000) {
+        step(controller, &w);
+        if (when == 2 && w.exchange > w.doubts) weir_controller_doubt_rule(controller, false);
+      }
+      weir_controller_free(controller);
+      cr_assert_gt(w.few_bits, 0u);
+      cr_assert_leq(w.few_bits, w.doubted + 8, "%d, doubted %d", (int)w.few_bits, (int)w.doubted);
+      cr_assert_eq(w.plan.codec, WEIR_CODEC_BF16);
+    }
 }
 
 /* 2 bits are in force, and the loss rises from 3 to 4: SGD's promise does not hold.  What other

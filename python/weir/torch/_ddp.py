@@ -9,6 +9,7 @@ buckets themselves, and completes the Futures."""
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import logging
 import math
@@ -31,7 +32,7 @@ from . import _device, _loss
 from ._meet import bytes_of, gathered, open_session, told_by_first
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
-from ._update_rule import Proportion, sample, update_rule, watched
+from ._update_rule import Proportion, sample, trainers, update_rule, watched
 from ._wrapped import is_sharded, local, model_of, optimizer_of, schedulers_of
 
 logger = logging.getLogger("weir")
@@ -39,6 +40,7 @@ logger = logging.getLogger("weir")
 _FORMAT = 1  # of state_dict()
 _GATHER_MAX = 4096  # bytes in one Session.allgather
 _WORDS = 256  # of why a rank cannot do something
+_THROWN_LEAST, _THROWN_SHARE = 3, 20  # averages that matter: so many, and one in so many
 _NO_BATCHES = "the loop does not take its batches from weir.torch.batches(loader)"
 _attached: weakref.WeakSet[Attached] = weakref.WeakSet()
 _folders: dict[Path, bool] = {}  # of records, and whether it is this rank that writes it
@@ -130,12 +132,18 @@ class Attached:
         self._leads = self._is_first()  # this rank tells what all of them could
         # Believed of torch.optim.SGD until it is seen to get something else than averages.
         self._proportion: Proportion | None = None
-        self._doubted = False
+        self._doubted: str | None = None  # it counts as this from the next step on
         self._watched: list[_Parameter] = []
         self._sampled: list[tuple[_Parameter, torch.Tensor]] = []  # of the step under way
         self._averages: dict[_Parameter, torch.Tensor] = {}  # samples
         parameters = [known.parameter for known in self._parameters.values()]
-        if "update_rule" not in options:
+        self._trainers = trainers(optimizer, also, parameters)
+        self._steps_now = False  # one of them
+        self._stepped: set[int] = set()  # their numbers,
+        self._untaken: set[int] = set()  # and of those for whom there are averages since then
+        self._thrown: int | None = 0  # how often they were thrown away; None: it is said
+        self._believes = "update_rule" in options
+        if not self._believes:
             options["update_rule"] = update_rule(optimizer, also, parameters)
             if options["update_rule"] == "sgd":
                 self._proportion = Proportion()
@@ -232,6 +240,13 @@ class Attached:
             self._hooks.append(
                 optimizer.register_step_post_hook(lambda *args: self._after_optimizer())
             )
+        for number, one in enumerate(self._trainers):
+            for registers, begins in (
+                (one.register_step_pre_hook, True),
+                (one.register_step_post_hook, False),
+            ):
+                step = functools.partial(self._step, number, begins)
+                self._hooks.append(registers(lambda *args, step=step: step()))
         _attached.add(self)
         atexit.register(_close, weakref.ref(self))
 
@@ -317,6 +332,46 @@ class Attached:
         }
         self._queue.put((self._compare_step, (taken, self._place.mark())))
 
+    def _step(self, number: int, begins: bool) -> None:
+        """Of an optimizer: it has taken the averages."""
+        self._steps_now = begins
+        self._stepped.add(number)
+        self._untaken.discard(number)
+
+    def _look_for_thrown(self) -> None:
+        """Averages that went into no step, and with them what few bits had held back of those that did.
+        As long as gradients are there they add up."""
+        if self._steps_now or self._thrown is None:
+            return
+        thrown = {
+            number
+            for number in self._untaken & self._stepped
+            if all(
+                p.grad is None
+                for group in self._trainers[number].param_groups
+                for p in group["params"]
+            )
+        }
+        self._untaken -= thrown
+        if not thrown or self.info is None or self.info.lost:
+            return
+        self._thrown += 1
+        passes = self.info.step + 1
+        if self._thrown < _THROWN_LEAST or self._thrown * _THROWN_SHARE < passes:
+            return
+        if self._leads:
+            logger.warning(
+                "of %d of %d backward passes no optimizer that attach() knows has taken the averages; with "
+                "them goes what few bits had held back of others: run a pass whose gradients are thrown away "
+                "(SAM's first, a generator's through its discriminator) under model.no_sync()%s",
+                self._thrown,
+                passes,
+                "" if self._believes else '; update_rule counts as "unknown" from now on',
+            )
+        self._thrown = None
+        if not self._believes:
+            self._queue.put((self._doubt, ("unknown",)))
+
     def _forward(self, module: torch.nn.Module) -> None:
         self._raise_failure()
         joins = getattr(module, "_join_config", None)
@@ -329,6 +384,7 @@ class Attached:
             not torch.is_grad_enabled() or _loss.within()
         ):  # computed again, in its own backward pass
             return
+        self._look_for_thrown()
         self._pass = _loss.here()
         if self._announced:
             return
@@ -458,6 +514,7 @@ class Attached:
         if self._failure is not None:
             promise.set_result(self._failure)
             return
+        self._untaken = set(range(len(self._trainers)))
         loss = self._loss_now()
         mark = self._place.mark()
         self._queue.put((self._take, (promise, buffer, parameters, gradients, loss, mark)))
@@ -588,9 +645,9 @@ class Attached:
                 self._place.arrive(mark)
             if scale is not None:
                 self._rescale(float(scale))
-            if self._doubted:
-                self._doubted = False
-                self.session.doubt_update_rule()
+            if self._doubted is not None:
+                self.session.doubt_update_rule(self._doubted)
+                self._doubted = None
             self._keeps = False
             self.trial = self.session.begin().trial
             if self._keeps and not self._all_have_kept():
@@ -684,12 +741,16 @@ class Attached:
             return
         if holds:
             return
-        self._proportion, self._doubted = None, True
+        self._proportion = None
+        self._doubt("adaptive")
         if self._leads:
             logger.warning(
                 "SGD gets gradients that were changed since they were averaged (clipped, say): "
                 'update_rule counts as "adaptive" from now on'
             )
+
+    def _doubt(self, rule: str) -> None:
+        self._doubted = rule if self._doubted is None else "unknown"
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error

@@ -102,11 +102,17 @@ def _kind(optimizer: Any) -> str:
     return "sgd" if name == "SGD" else "adaptive" if name in _ADAPTIVE else "unknown"
 
 
-def update_rule(optimizer: Any, also: Iterable[Any], parameters: Iterable[torch.Tensor]) -> str:
-    """weir_options.update_rule of those who train the parameters, all of which they have to have."""
+def trainers(optimizer: Any, also: Iterable[Any], parameters: Iterable[torch.Tensor]) -> list[Any]:
+    """The optimizers, where they have all of the parameters."""
     found = [optimizer_of(p) for p in (optimizer, *also) if isinstance(p, torch.optim.Optimizer)]
     own = {id(p) for one in found for group in one.param_groups for p in group["params"]}
-    if not found or not all(id(p) in own for p in parameters):
+    return found if all(id(p) in own for p in parameters) else []
+
+
+def update_rule(optimizer: Any, also: Iterable[Any], parameters: Iterable[torch.Tensor]) -> str:
+    """weir_options.update_rule of those who train the parameters, all of which they have to have."""
+    found = trainers(optimizer, also, parameters)
+    if not found:
         return "unknown"
     kinds = {_kind(one) for one in found}
     if "unknown" in kinds:
