@@ -1,4 +1,4 @@
-"""What few bits do to a training that has no plateau: a model of bench/ddp_train.py, trained by four workers in one process.
+"""What few bits do to a training that has no plateau: of bench/ddp_train.py or bench/unlike.py, by four workers in one process.
 
 Their gradients are summed as `sra` sums them: every worker sends its gradient and what it has held back, rounded, and
 the sum is rounded once more.  A plan is CODEC:BITS, or CODEC:BITS,STEP,CODEC:BITS with another from that step on; the
@@ -9,9 +9,10 @@ import statistics
 import sys
 
 import torch
+import unlike
 from ddp_train import MODELS, Task, batches, images, text
 
-WORKERS, BUCKET, FIRST, SHOWN, NEWEST = 4, 128, 5, 150, 25
+WORKERS, BUCKET, FIRST, FEW, SHOWN, NEWEST = 4, 128, 5, 5, 150, 25
 
 
 def buckets(e):
@@ -97,6 +98,40 @@ def gradient(weights):
     return torch.cat([w.grad.flatten() for w in weights])
 
 
+def exchange(gradients, codec, held, fed):
+    """The average of workers' gradients, sent as it is without a codec; held's last is the sum's."""
+    sent = []
+    for rank in range(WORKERS + 1):
+        g = gradients[rank] if rank < WORKERS else sum(sent) / WORKERS
+        sent.append(g if codec is None else send(codec, g, held[rank], fed))
+    return sent[-1]
+
+
+def passes(task, model, weights, batch):
+    """Gradients and losses of the workers."""
+    gradients, told = [], []
+    for x, y in batch:
+        model.zero_grad()
+        loss = task.loss(model, x, y)
+        loss.backward()
+        told.append(loss.item())
+        gradients.append(gradient(weights))
+    return gradients, told
+
+
+def parts(flat, weights):
+    return [
+        part.view_as(w)
+        for w, part in zip(weights, flat.split([w.numel() for w in weights]), strict=True)
+    ]
+
+
+def move(weights, by):
+    with torch.no_grad():
+        for w, part in zip(weights, parts(by, weights), strict=True):
+            w += part
+
+
 def muon(model):
     """Matrices by Muon, as it is meant to be used, and all else by AdamW."""
     matrices = {
@@ -128,11 +163,11 @@ OPTIMIZERS = {
 
 def train(o, seed, stages):
     torch.manual_seed(seed)
-    task = Task(o.model)
+    task = unlike.Unlike(o.model) if o.model in unlike.MODELS else Task(o.model)
     task.falls = o.falls
     data, _ = text() if task.kind == "text" else images()
     model = task.model()
-    weights = list(model.parameters())
+    weights = [w for w in model.parameters() if w.requires_grad]
     optimizers = OPTIMIZERS[o.optimizer](model) if o.optimizer else [task.optimizer(weights)]
     schedules = [torch.optim.lr_scheduler.LambdaLR(one, task.factor) for one in optimizers]
     feeds = [batches(task, data, WORKERS, rank, seed) for rank in range(WORKERS)]
@@ -141,20 +176,19 @@ def train(o, seed, stages):
     ]  # the last: of the sum
     losses = []
     for step in range(o.steps):
-        sent, told = [], []
         codec = next(((f, bits) for at, f, bits in stages if step >= at), None)
-        for rank in range(WORKERS + 1):
-            if rank < WORKERS:
-                model.zero_grad()
-                loss = task.loss(model, *next(feeds[rank]))
-                loss.backward()
-                told.append(loss.item())
-                g = gradient(weights)
-            else:
-                g = sum(sent) / WORKERS
-            sent.append(g if codec is None else send(codec, g, held[rank], o.fed))
-        for w, part in zip(weights, sent[-1].split([w.numel() for w in weights]), strict=True):
-            w.grad = part.view_as(w).clone()
+        fed = o.fed if codec is not None and codec[1] < FEW else 1
+        batch = [next(feed) for feed in feeds]
+        gradients, told = passes(task, model, weights, batch)
+        average = exchange(gradients, codec, held, fed)
+        if reach := getattr(task, "reach", None):  # what is averaged says where gradients are taken
+            by = reach / average.norm() * average
+            move(weights, by)
+            gradients, _ = passes(task, model, weights, batch)
+            move(weights, -by)
+            average = exchange(gradients, codec, held, fed)
+        for w, part in zip(weights, parts(average, weights), strict=True):
+            w.grad = part.clone()
         task.clip(model)
         for each in (*optimizers, *schedules):
             each.step()
@@ -164,7 +198,7 @@ def train(o, seed, stages):
 
 def main(argv):
     p = argparse.ArgumentParser(prog="bench/harm.py", description=__doc__.splitlines()[0])
-    p.add_argument("--model", default="lstm", choices=MODELS)
+    p.add_argument("--model", default="lstm", choices=(*MODELS, *unlike.MODELS))
     p.add_argument("--optimizer", choices=OPTIMIZERS, help="the model's own without")
     p.add_argument("--seeds", default="1,2", help="whole numbers")
     p.add_argument("--steps", type=int, default=600)
@@ -173,7 +207,7 @@ def main(argv):
         "--fed",
         type=float,
         default=1,
-        help="of the residual in a step; 0.5 as of few bits under Adam",
+        help="of the residual in a step of fewer than 5 bits; 0.5 as under Adam",
     )
     p.add_argument(
         "plans",
