@@ -782,11 +782,16 @@ def not_proportional() -> None:
 
 
 def told_of_thrown(
-    passes: Any, steps: int = 9, made: Any = torch.optim.SGD, two: bool = False, **options: Any
+    passes: Any,
+    steps: int = 9,
+    made: Any = torch.optim.SGD,
+    two: bool = False,
+    unused: bool = False,
+    **options: Any,
 ) -> tuple[list[tuple[int, str]], int]:
     """What update_rule is doubted to be and before which step, and how many warnings of averages that are thrown
     away there are; `passes` is a step of the loop."""
-    ours = DDP(Net())
+    ours = DDP(Net(), find_unused_parameters=unused)
     optimizer = made(list(ours.parameters())[two:], 0.01)
     first = [made([next(ours.parameters())], 0.01)] if two else []
     attached = weir.torch.attach(ours, optimizer, policy=EXACT, also=first, **options)
@@ -855,6 +860,15 @@ def thrown_away() -> None:
         turn.step()
         turn.zero_grad()
 
+    def toggled(model: nn.Module, optimizer: Any, step: int) -> None:
+        turn = optimizer if step % 2 else optimizer.other
+        mine = {id(p) for group in turn.param_groups for p in group["params"]}
+        for p in model.parameters():
+            p.requires_grad_(id(p) in mine)
+        loss_of(model, step).backward()
+        turn.step()
+        turn.zero_grad()
+
     def never(model: nn.Module, optimizer: Any, step: int) -> None:
         loss_of(model, step).backward()
         for p in model.parameters():
@@ -874,6 +888,7 @@ def thrown_away() -> None:
     # Both are known to step from step 1 on: those of steps 2, 3 and 4.
     assert told_of_thrown(in_turn, two=True) == ([(4, "unknown")], warns)
     assert told_of_thrown(both_in_turn, two=True) == ([], 0)
+    assert told_of_thrown(toggled, two=True, unused=True) == ([], 0)
     assert told_of_thrown(never) == ([], 0)
 
 

@@ -51,7 +51,9 @@ class _Parameter:
     took part in no rank's loss; it goes along with the next gradient, so that nothing that error
     feedback has sent is lost."""
 
-    __slots__ = ("name", "parameter", "shape", "dtype", "device", "number", "used", "carry")
+    __slots__ = (
+        "name", "parameter", "shape", "dtype", "device", "number", "used", "averaged", "carry"
+    )  # fmt: skip
 
     def __init__(
         self, name: str, parameter: torch.nn.Parameter, held: torch.Tensor, number: int
@@ -65,6 +67,7 @@ class _Parameter:
         self.name, self.parameter, self.number = name, parameter, number
         self.shape, self.dtype, self.device = tuple(held.shape), dtype, held.device
         self.used = False
+        self.averaged = True  # in the step that ended last DDP has not thrown its average away
         self.carry: torch.Tensor | None = None
 
 
@@ -346,11 +349,7 @@ class Attached:
         thrown = {
             number
             for number in self._untaken & self._stepped
-            if all(
-                p.grad is None
-                for group in self._trainers[number].param_groups
-                for p in group["params"]
-            )
+            if self._have_none(self._trainers[number])
         }
         self._untaken -= thrown
         if not thrown or self.info is None or self.info.lost:
@@ -371,6 +370,14 @@ class Attached:
         self._thrown = None
         if not self._believes:
             self._queue.put((self._doubt, ("unknown",)))
+
+    def _have_none(self, optimizer: Any) -> bool:
+        """Its parameters: a gradient, though there were averages for some of them."""
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        known = (self._parameters.get(id(p)) for p in held)
+        return all(p.grad is None for p in held) and any(
+            one is not None and one.averaged for one in known
+        )
 
     def _forward(self, module: torch.nn.Module) -> None:
         self._raise_failure()
@@ -875,6 +882,7 @@ class Attached:
         for at in range(0, len(used), _GATHER_MAX):
             theirs = self.session.allgather(bytes(used[at : at + _GATHER_MAX]))
             for (known, part), *bits in zip(submitted[at:], *theirs):
+                known.averaged = any(bits)
                 if not lost:
                     known.carry = None if any(bits) or not part.any() else part.clone()
                 if not lost and known.carry is not None:
