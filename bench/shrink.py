@@ -11,7 +11,7 @@ import sys
 
 import torch
 from ddp_train import Task, batches, images, text
-from harm import CODECS, FIRST, WORKERS, gradient, number, send
+from harm import CODECS, FIRST, WORKERS, exchange, number, parts, passes
 
 RATES = (0.9, 0.99)
 
@@ -42,15 +42,7 @@ class Beside:
 
     def step(self, at, each, exact):
         """`at`: of the training, whose first are sent as they are."""
-        sent = each
-        if at >= FIRST:
-            sent = [
-                send(self.codec, g, h, self.fed)
-                for g, h in zip(each, self.held[:WORKERS], strict=True)
-            ]
-        mean = sum(sent) / WORKERS
-        if at >= FIRST:
-            mean = send(self.codec, mean, self.held[WORKERS], self.fed)
+        mean = exchange(each, self.codec if at >= FIRST else None, self.held, self.fed)
         step = self.adam.step(mean)
         self.along += float(step @ exact)
         self.exact += float(exact @ exact)
@@ -78,28 +70,24 @@ def main(argv):
     data, _ = text() if task.kind == "text" else images()
     model = task.model()
     weights = list(model.parameters())
-    sizes = [w.numel() for w in weights]
+    size = sum(w.numel() for w in weights)
     optimizer = task.optimizer(weights)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, task.factor)
     feeds = [batches(task, data, WORKERS, rank, o.seed) for rank in range(WORKERS)]
-    exact = Adam(sum(sizes))
+    exact = Adam(size)
     try:
-        rows = [Beside(plan, float(f), sum(sizes)) for plan in o.plans for f in o.fed.split(",")]
+        rows = [Beside(plan, float(f), size) for plan in o.plans for f in o.fed.split(",")]
     except (KeyError, ValueError):
         p.error("a plan is CODEC:BITS with codec " + ", ".join(CODECS))
     told = {row.name: [] for row in rows}
     for at in range(shown[-1]):
-        each = []
-        for feed in feeds:
-            optimizer.zero_grad()
-            task.loss(model, *next(feed)).backward()
-            each.append(gradient(weights))
+        each, _ = passes(task, model, weights, [next(feed) for feed in feeds])
         mean = sum(each) / WORKERS
         step = exact.step(mean)
         for row in rows:
             row.step(at, each, step)
-        for w, part in zip(weights, mean.split(sizes), strict=True):
-            w.grad = part.view_as(w).clone()
+        for w, part in zip(weights, parts(mean, weights), strict=True):
+            w.grad = part.clone()
         task.clip(model)
         optimizer.step()
         schedule.step()

@@ -90,7 +90,7 @@ static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_
   return WEIR_OK;
 }
 
-/* Nothing is decided before it is. */
+/* Is it known how fast the network is?  Nothing is decided before. */
 static bool network_known(const weir_loop *loop, const weir_observation *seen) {
   static const uint64_t soon = 50; /* steps */
   const bool known = weir_network_known(&seen->network, loop->workers);

@@ -131,7 +131,7 @@ static weir_slope slope_now(const weir_rounds *r) {
 
 /* What a method may be behind by is a share of the loss, or of what it has fallen by where that is
  * less: the rest may be there whatever a training does, such as a constant or noise. */
-static double loss_to_lose(const weir_rounds *r, double loss) {
+static double loss_at_stake(const weir_rounds *r, double loss) {
   return fmin(fabs(loss), fmax(r->begun - loss, DBL_MIN));
 }
 
@@ -434,7 +434,7 @@ static void keep_account(weir_loop *loop, const weir_observation *seen, bool far
 
 /* What a method is behind by at the end of a round, as a share of the loss. */
 static double share_behind(const weir_rounds *r, const double *arm, const double *reference) {
-  return weir_round_debt(arm, reference, form_of(r)->steps) / loss_to_lose(r, r->slope.level);
+  return weir_round_debt(arm, reference, form_of(r)->steps) / loss_at_stake(r, r->slope.level);
 }
 
 /* Where nobody knows how long the training is, it may end with what a method still holds back; and
@@ -466,7 +466,7 @@ static void tell(weir_rounds *r, bool far_behind) {
   const weir_judgement *j = &r->judgement;
   char plan[WEIR_PLAN_TEXT_MAX], shown[80], behind[96];
   const double level = r->slope.level;
-  const char *whole = loss_to_lose(r, level) < fabs(level) ? "the fall of the loss" : "the loss";
+  const char *whole = loss_at_stake(r, level) < fabs(level) ? "the fall of the loss" : "the loss";
   weir_plan_format(&r->judged_plan, plan);
   if (form_of(r)->by_debt)
     (void)snprintf(shown, sizeof shown, "is %.1f %% of %s behind (%.1f to %.1f",
@@ -512,8 +512,8 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
       weir_round_comparable(arm, reference, weir_round_batches(form)) &&
       !(weir_plan_rounds(&r->tried) && weir_round_leaps(arm, reference, &r->slope));
   if (comparable) r->in_vain = 0;
-  if (!comparable ||
-      !weir_round_add(evidence, arm, reference, form, &r->slope, loss_to_lose(r, r->slope.level))) {
+  if (!comparable || !weir_round_add(evidence, arm, reference, form, &r->slope,
+                                     loss_at_stake(r, r->slope.level))) {
     abandon(r, seen->step);
     const bool complete = weir_round_complete(reference, weir_round_batches(form));
     if (!comparable && complete && ++r->in_vain == vain_most)
@@ -556,7 +556,7 @@ static void come_back(weir_rounds *r, size_t method, uint64_t step) {
   const weir_arm *arm = weir_method_arm(method);
   const weir_round_form *form = weir_round_form_of(&arm->plan, r->rule);
   const double share = fmin(arm->debt, form->by_debt ? 1.0 - form->hold : most_debt_ever);
-  follow_from(r, step, share * loss_to_lose(r, newest_mean(r, follow_steps(r))));
+  follow_from(r, step, share * loss_at_stake(r, newest_mean(r, follow_steps(r))));
 }
 
 /* What SGD promises does not hold here: methods have to show progress itself, in other rounds, and

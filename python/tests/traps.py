@@ -1813,11 +1813,7 @@ def trials_without_memory() -> None:
 
 def trials_are_off() -> None:
     """Rank 0 says why, once, unless a policy, a risk or a budget without trials was asked for."""
-    told: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("weir")
-    logger.addHandler(handler)
+    no_copy = threading.Lock()  # which nobody can copy
 
     def steps(
         wraps: Any,
@@ -1843,7 +1839,7 @@ def trials_are_off() -> None:
             other.close()
         return "; ".join(line for line in told if "no trials" in line)
 
-    try:
+    with heard() as told:
         zero = rank() == 0
         for words, options in (
             ("weir.torch.batches(loader)", {"wraps": lambda found, _: found}),
@@ -1857,7 +1853,7 @@ def trials_are_off() -> None:
                 "as a batch cannot be copied",
                 {
                     "wraps": lambda found, _: (
-                        x for x, _ in weir.torch.batches([(found[0], handler)])
+                        x for x, _ in weir.torch.batches([(found[0], no_copy)])
                     )
                 },
             ),
@@ -1866,7 +1862,7 @@ def trials_are_off() -> None:
                 {
                     "wraps": lambda found, _: (
                         x
-                        for x, _ in weir.torch.batches([(found[0], handler if rank() == 1 else 0)])
+                        for x, _ in weir.torch.batches([(found[0], no_copy if rank() == 1 else 0)])
                     )
                 },
             ),
@@ -1876,8 +1872,6 @@ def trials_are_off() -> None:
         for options in ({"risk": "safe"}, {"policy": EXACT}, {"trials": "off"}):
             assert steps(lambda found, _: found, **options) == ""
         assert steps(weir.torch.batches) == ""
-    finally:
-        logger.removeHandler(handler)
 
 
 def plain_loop() -> None:

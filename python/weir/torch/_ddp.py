@@ -9,7 +9,6 @@ buckets themselves, and completes the Futures."""
 from __future__ import annotations
 
 import atexit
-import functools
 import gc
 import logging
 import math
@@ -32,7 +31,7 @@ from . import _device, _loss
 from ._meet import bytes_of, gathered, open_session, told_by_first
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
-from ._update_rule import Proportion, sample, trainers, update_rule, watched
+from ._update_rule import Proportion, Takers, sample, trainers, update_rule, watched
 from ._wrapped import is_sharded, local, model_of, optimizer_of, schedulers_of
 
 logger = logging.getLogger("weir")
@@ -40,7 +39,6 @@ logger = logging.getLogger("weir")
 _FORMAT = 1  # of state_dict()
 _GATHER_MAX = 4096  # bytes in one Session.allgather
 _WORDS = 256  # of why a rank cannot do something
-_THROWN_LEAST, _THROWN_SHARE = 3, 20  # averages that matter: so many, and one in so many
 _NO_BATCHES = "the loop does not take its batches from weir.torch.batches(loader)"
 _attached: weakref.WeakSet[Attached] = weakref.WeakSet()
 _folders: dict[Path, bool] = {}  # of records, and whether it is this rank that writes it
@@ -140,12 +138,8 @@ class Attached:
         self._sampled: list[tuple[_Parameter, torch.Tensor]] = []  # of the step under way
         self._averages: dict[_Parameter, torch.Tensor] = {}  # samples
         parameters = [known.parameter for known in self._parameters.values()]
-        self._trainers = trainers(optimizer, also, parameters)
-        self._steps_now = False  # one of them
-        self._stepped: set[int] = set()  # their numbers,
-        self._untaken: set[int] = set()  # and of those for whom there are averages since then
-        self._thrown: int | None = 0  # how often they were thrown away; None: it is said
-        self._believes = "update_rule" in options
+        self._takers: Takers | None = Takers(trainers(optimizer, also, parameters))
+        self._believes = "update_rule" in options  # what the trainer says of it
         if not self._believes:
             options["update_rule"] = update_rule(optimizer, also, parameters)
             if options["update_rule"] == "sgd":
@@ -243,13 +237,8 @@ class Attached:
             self._hooks.append(
                 optimizer.register_step_post_hook(lambda *args: self._after_optimizer())
             )
-        for number, one in enumerate(self._trainers):
-            for registers, begins in (
-                (one.register_step_pre_hook, True),
-                (one.register_step_post_hook, False),
-            ):
-                step = functools.partial(self._step, number, begins)
-                self._hooks.append(registers(lambda *args, step=step: step()))
+        assert self._takers is not None
+        self._hooks.extend(self._takers.listen())
         _attached.add(self)
         atexit.register(_close, weakref.ref(self))
 
@@ -335,49 +324,28 @@ class Attached:
         }
         self._queue.put((self._compare_step, (taken, self._place.mark())))
 
-    def _step(self, number: int, begins: bool) -> None:
-        """Of an optimizer: it has taken the averages."""
-        self._steps_now = begins
-        self._stepped.add(number)
-        self._untaken.discard(number)
+    def _is_averaged(self, parameter: torch.Tensor) -> bool:
+        known = self._parameters.get(id(parameter))
+        return known is not None and known.averaged
 
     def _look_for_thrown(self) -> None:
-        """Averages that went into no step, and with them what few bits had held back of those that did.
-        As long as gradients are there they add up."""
-        if self._steps_now or self._thrown is None:
+        if self._takers is None or self.info is None or self.info.lost:
             return
-        thrown = {
-            number
-            for number in self._untaken & self._stepped
-            if self._have_none(self._trainers[number])
-        }
-        self._untaken -= thrown
-        if not thrown or self.info is None or self.info.lost:
-            return
-        self._thrown += 1
         passes = self.info.step + 1
-        if self._thrown < _THROWN_LEAST or self._thrown * _THROWN_SHARE < passes:
+        if not self._takers.throw_away(self._is_averaged, passes):
             return
         if self._leads:
             logger.warning(
                 "of %d of %d backward passes no optimizer that attach() knows has taken the averages; with "
                 "them goes what few bits had held back of others: run a pass whose gradients are thrown away "
                 "(SAM's first, a generator's through its discriminator) under model.no_sync()%s",
-                self._thrown,
+                self._takers.thrown,
                 passes,
                 "" if self._believes else '; update_rule counts as "unknown" from now on',
             )
-        self._thrown = None
+        self._takers = None  # it is said
         if not self._believes:
             self._queue.put((self._doubt, ("unknown",)))
-
-    def _have_none(self, optimizer: Any) -> bool:
-        """Its parameters: a gradient, though there were averages for some of them."""
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        known = (self._parameters.get(id(p)) for p in held)
-        return all(p.grad is None for p in held) and any(
-            one is not None and one.averaged for one in known
-        )
 
     def _forward(self, module: torch.nn.Module) -> None:
         self._raise_failure()
@@ -521,7 +489,8 @@ class Attached:
         if self._failure is not None:
             promise.set_result(self._failure)
             return
-        self._untaken = set(range(len(self._trainers)))
+        if self._takers is not None:
+            self._takers.averages_come()
         loss = self._loss_now()
         mark = self._place.mark()
         self._queue.put((self._take, (promise, buffer, parameters, gradients, loss, mark)))

@@ -8,8 +8,9 @@ GradScaler has doubled or halved."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -76,6 +77,57 @@ class Proportion:
             return False
         doubled = math.log2(k / self._first)
         return abs(doubled - round(doubled)) <= _looseness([*averages, *taken])
+
+
+class Takers:
+    """The optimizers of a model: do they take all averages?  With one that no step takes goes what few
+    bits had held back of others.  Those whose hooks have never been called are not asked."""
+
+    _LEAST, _SHARE = 3, 20  # averages that matter: so many, and one in so many
+
+    def __init__(self, optimizers: list[Any]) -> None:
+        self._optimizers = optimizers
+        self._steps_now = False  # one of them, which may call the model
+        self._stepped: set[int] = set()  # their numbers,
+        self._waiting: set[int] = set()  # and of those for whom averages have come since then
+        self.thrown = 0  # averages
+
+    def listen(self) -> list[Any]:
+        """The hooks, to be removed."""
+        return [
+            registers(functools.partial(self._step, number, begins))
+            for number, one in enumerate(self._optimizers)
+            for registers, begins in (
+                (one.register_step_pre_hook, True),
+                (one.register_step_post_hook, False),
+            )
+        ]
+
+    def _step(self, number: int, begins: bool, *_: Any) -> None:
+        self._steps_now = begins
+        self._stepped.add(number)
+        self._waiting.discard(number)
+
+    def averages_come(self) -> None:
+        self._waiting = set(range(len(self._optimizers)))
+
+    def throw_away(self, averaged: Callable[[torch.Tensor], bool], passes: int) -> bool:
+        """Have too many of so many averages been thrown away by now?  Asked when the model is called;
+        `averaged`: has this parameter got one last?  As long as there are gradients these add up."""
+        if self._steps_now:
+            return False
+        thrown = {
+            number
+            for number in self._waiting & self._stepped
+            if self._has_none(self._optimizers[number], averaged)
+        }
+        self._waiting -= thrown
+        self.thrown += bool(thrown)
+        return bool(thrown) and self.thrown >= max(self._LEAST, passes / self._SHARE)
+
+    def _has_none(self, optimizer: Any, averaged: Callable[[torch.Tensor], bool]) -> bool:
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        return all(p.grad is None for p in held) and any(averaged(p) for p in held)
 
 
 # What few bits do under these was measured, or under their like (docs/internals/progress.md).
