@@ -110,7 +110,9 @@ for cell in "${cells[@]}"; do
       cp "$scratch/cell.json" "$file.new"
       mv "$file.new" "$file"
     else
-      echo "ddp: $name failed: $(tail -n 3 "$scratch/errors" "$scratch/out/rank-0.log" 2>/dev/null)" >&2
+      # Who ended first may be why, and stands before what the others say of it.
+      echo "ddp: $name failed: $(grep -m 1 " ended " "$scratch/errors")" >&2
+      tail -n 3 "$scratch/errors" "$scratch/out/rank-0.log" >&2 2>/dev/null || true
     fi
     ran=$((ran + 1))
   done

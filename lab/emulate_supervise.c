@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/klog.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -226,6 +227,16 @@ static bool all_ended(const weir_emulation *run) {
   return true;
 }
 
+/* User-Mode Linux maps a process's memory on the host page by page, and ends one of which the host
+ * maps no more.  Its log alone says so. */
+static bool host_maps_no_more(void) {
+  enum { READ_ALL = 3, NEWEST = 65536 };
+  g_autofree char *said = g_malloc(NEWEST + 1);
+  const int length = klogctl(READ_ALL, said, NEWEST);
+  said[MAX(length, 0)] = 0;
+  return strstr(said, "out of memory on the host side") || strstr(said, "fix_range_common: failed");
+}
+
 /* Of what failed by itself: who has not looked at the logs finds it here. */
 static void say_failed(const weir_emulation *run, uint32_t rank) {
   const weir_emulated *process = &run->process[rank];
@@ -241,9 +252,12 @@ static void say_failed(const weir_emulation *run, uint32_t rank) {
   else
     g_string_append_printf(line, " ended with exit code %d", process->code);
   if (process->code == 128 + SIGKILL && e->options.inside_uml)
-    g_string_append(line,
-                    ", as the kernel of User-Mode Linux ends what has no memory left: "
-                    "--memory-mib gives it more");
+    g_string_append(line, host_maps_no_more()
+                              ? ", as the host maps no more of its memory, which User-Mode Linux "
+                                "has in pieces there: `sysctl -w vm.max_map_count=1000000` on the "
+                                "host lets it"
+                              : ", as the kernel of User-Mode Linux ends what has no memory left: "
+                                "--memory-mib gives it more");
   weir_progress_say(&e->progress, line->str);
 }
 

@@ -275,6 +275,13 @@ echo "round trip of 2 x 20 ms: $shortest ms"
 awk -v ms="$shortest" 'BEGIN { exit !(ms != "" && ms >= 40 && ms <= 42) }' || fail "ping: $(cat out/rank-0.log)"
 "$weir" emulate far.ini -- sh -c 'exit $((RANK + 6))' >said 2>errors
 [ $? = 7 ] || fail "the exit code: $(cat errors)"
+# Who is killed for want of memory is told of which, by the kernel's log (in words of Linux 6.1).
+for log in "" "UML ran out of memory on the host side! This can happen due to a memory limitation"; do
+  # shellcheck disable=SC2016
+  "$weir" emulate far.ini --workers 1 -- sh -c 'cd "$TMPDIR" && busybox mknod log c 1 11 && echo "$1" >log; kill -9 $$' sh "$log" >said 2>errors
+  [ $? = 137 ] && grep -q "the command was ended by signal 9, as .*$([ -n "$log" ] && echo vm.max_map_count || echo --memory-mib)" errors ||
+    fail "killed, and the log '$log': $(cat errors)"
+done
 # The host's /run and /dev/shm are elsewhere inside; a scenario may lie there all the same.
 for hidden in /run /dev/shm; do
   run=$(mktemp -d $hidden/weir-test-XXXXXX 2>/dev/null) || continue
