@@ -67,8 +67,18 @@ def test_numpy():
         session.average([g])
         assert (g == 0.5).all()
         # What is refused leaves no step open.
-        with pytest.raises(TypeError, match="format 'd'"):
-            session.average([numpy.zeros((3, 5))])
+        wide = numpy.zeros((3, 10), dtype=numpy.float32)
+        fixed = g.copy()
+        fixed.flags.writeable = False  # as arrays of jax are
+        dates = numpy.zeros((3, 5), "datetime64[s]")  # have no format, as bfloat16 of jax
+        for wrong, words in (
+            (numpy.zeros((3, 5)), "format 'd'"),
+            (wide[:, ::2], "contiguous and writable"),
+            (fixed, "contiguous and writable"),
+            (dates, "no buffer format"),
+        ):
+            with pytest.raises(TypeError, match=words):
+                session.average([wrong])
         with pytest.raises((TypeError, ValueError)):
             session.average([g], loss="low")
         session.average([g])

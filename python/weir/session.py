@@ -95,7 +95,13 @@ def _address(buffer: Any, elements: int, dtype: str, device: int) -> tuple[int, 
         return _of_tensor(buffer, elements, dtype, device)
     if hasattr(buffer, "__cuda_array_interface__"):
         return _of_array(buffer, elements, dtype, device)
-    view = memoryview(buffer)
+    try:
+        view = memoryview(buffer)
+    except ValueError as error:  # numpy's of an array of ml_dtypes, as jax has them
+        raise TypeError(
+            f"the gradient's numbers have no buffer format ({error}): hand over bfloat16 as its bits, "
+            "array.view('uint16')"
+        ) from error
     form, size = _FORMATS[dtype]
     if view.format.lstrip("<=@") != form or view.nbytes != size * elements:
         raise TypeError(
@@ -104,6 +110,11 @@ def _address(buffer: Any, elements: int, dtype: str, device: int) -> tuple[int, 
         )
     if elements == 0:
         return 0, None
+    if view.readonly or not view.c_contiguous:
+        raise TypeError(
+            "a gradient is to be contiguous and writable, as its average is left in it: hand over a copy, "
+            "numpy.array(gradient, order='C')"
+        )
     keeper = (ctypes.c_char * view.nbytes).from_buffer(view.cast("B"))
     return ctypes.addressof(keeper), keeper
 
