@@ -202,9 +202,9 @@ static void take_step(weir_inside *inside, const weir_step_info *info) {
 static void name_slow(weir_session *session, const weir_header *headers, int ranks) {
   weir_inside *inside = &session->inside;
   char text[160];
-  const bool changed = weir_slow_update(&inside->slow, headers, ranks);
+  const bool news = weir_slow_update(&inside->slow, headers, ranks, inside->ended_s);
   inside->facts.slow = inside->slow.verdict;
-  if (!changed || session->options.rank != 0 || !weir_log_on(WEIR_LOG_INFO)) return;
+  if (!news || session->options.rank != 0 || !weir_log_on(WEIR_LOG_INFO)) return;
   weir_slow_say(&inside->slow.verdict, text, sizeof text);
   weir_log(WEIR_LOG_INFO, "%s", text);
 }

@@ -14,10 +14,11 @@
 #define LINK 3.0 /* likewise of latencies; and of bandwidths, the other way round */
 #define LINK_S 1e-3
 #define GOES_ON 0.8 /* of these, for the rank that was named last */
+#define STANDS_S 2.0
 
 weir_status weir_slow_open(weir_slow *slow, int ranks) {
   memset(slow, 0, sizeof *slow);
-  slow->verdict.rank = -1;
+  slow->verdict.rank = slow->told.rank = -1;
   slow->ranks = ranks;
   slow->compute = calloc((size_t)ranks * WEIR_SLOW_STEPS, sizeof *slow->compute);
   slow->value = calloc(2 * (size_t)ranks, sizeof *slow->value);
@@ -77,9 +78,21 @@ static void take_computes(weir_slow *slow, const weir_header *headers, int ranks
   }
 }
 
-bool weir_slow_update(weir_slow *slow, const weir_header *headers, int ranks) {
+static bool alike(const weir_slow_verdict *a, const weir_slow_verdict *b) {
+  return a->rank == b->rank && a->kind == b->kind;
+}
+
+/* Where ranks share processors another one is slow every few steps, which is no news. */
+static bool is_news(weir_slow *slow, const weir_slow_verdict *found, double now_s) {
+  if (alike(found, &slow->told)) return false;
+  if (!alike(found, &slow->verdict)) slow->since_s = now_s;
+  if (now_s - slow->since_s < STANDS_S) return false;
+  slow->told = *found;
+  return true;
+}
+
+bool weir_slow_update(weir_slow *slow, const weir_header *headers, int ranks, double now_s) {
   weir_slow_verdict found = {.rank = -1};
-  const weir_slow_verdict before = slow->verdict;
   if (ranks > slow->ranks || ranks < 2) return false;
   slow->steps++;
   take_computes(slow, headers, ranks);
@@ -93,8 +106,9 @@ bool weir_slow_update(weir_slow *slow, const weir_header *headers, int ranks) {
     for (int r = 0; r < ranks; r++) slow->value[r] = usable(headers[r].bandwidth);
     compare(slow, ranks, WEIR_SLOW_BANDWIDTH, LINK, 0, &found);
   }
+  const bool news = is_news(slow, &found, now_s);
   slow->verdict = found;
-  return found.rank != before.rank || found.kind != before.kind;
+  return news;
 }
 
 void weir_slow_say(const weir_slow_verdict *v, char *text, size_t room) {
