@@ -822,6 +822,26 @@ def thrown_away() -> None:
         away(model, optimizer, 100 + step)
         kept(model, optimizer, step)
 
+    def sam_of_zeros(model: nn.Module, optimizer: Any, step: int) -> None:
+        for batch_of in (100 + step, step):
+            loss_of(model, batch_of).backward()
+            if batch_of == step:
+                optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+
+    def sam_between(model: nn.Module, optimizer: Any, step: int) -> None:
+        for batch_of in (100 + step, step):
+            loss = loss_of(model, batch_of)
+            optimizer.zero_grad()
+            loss.backward()
+        optimizer.step()
+
+    def between(model: nn.Module, optimizer: Any, step: int) -> None:
+        loss = loss_of(model, step)
+        optimizer.zero_grad(set_to_none=bool(step % 2))
+        loss.backward()
+        optimizer.step()
+
     def local(model: nn.Module, optimizer: Any, step: int) -> None:
         with model.no_sync():
             away(model, optimizer, 100 + step)
@@ -880,6 +900,10 @@ def thrown_away() -> None:
     assert told_of_thrown(sam) == ([(3, "unknown")], warns)
     assert told_of_thrown(sam, made=torch.optim.AdamW) == ([(3, "unknown")], warns)
     assert told_of_thrown(sam, update_rule="sgd") == ([], warns)
+    assert told_of_thrown(sam, loss="report") == ([(3, "unknown")], warns)
+    assert told_of_thrown(sam_of_zeros) == ([(3, "unknown")], warns)
+    assert told_of_thrown(sam_between) == ([(4, "unknown")], warns)  # step 3 has begun by then
+    assert told_of_thrown(between) == ([], 0)
     assert told_of_thrown(local) == ([], 0)
     assert told_of_thrown(at_times, 60) == ([], 0)
     assert told_of_thrown(accumulates) == ([], 0)

@@ -9,6 +9,7 @@ buckets themselves, and completes the Futures."""
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import logging
 import math
@@ -209,9 +210,10 @@ class Attached:
             target=_serve, args=(self._queue, self._place), name="weir", daemon=True
         )
         self._thread.start()
-        watches = self._finds_loss or self._ends_backward
+        self._watches = watches = self._finds_loss or self._ends_backward
         if watches:
             _loss.watch()
+        self._looks = functools.partial(_look_for_thrown, weakref.ref(self))
         # By close(), or when the model has been dropped without.
         self._leave = weakref.finalize(self, _leave, self._queue, self._held, watches)
         self._leave.atexit = False
@@ -361,6 +363,8 @@ class Attached:
             return
         self._look_for_thrown()
         self._pass = _loss.here()
+        if self._watches and self._looks not in self._pass.first:  # zero_grad may come after this
+            self._pass.first += (self._looks,)
         if self._announced:
             return
         self._begins_at = self._scale_now()
@@ -931,6 +935,12 @@ def _serve(work: Any, place: _device.Host) -> None:
         function, arguments = item
         function(*arguments)
         del item, function, arguments
+
+
+def _look_for_thrown(attached: weakref.ref[Attached]) -> None:
+    held = attached()
+    if held is not None:
+        held._look_for_thrown()
 
 
 def _leave(work: Any, held: list[Session], watches: bool) -> None:

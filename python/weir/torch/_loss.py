@@ -1,8 +1,8 @@
 """The loss that a backward pass begins at, found without a line in the training's loop.
 
 While a model is attached with loss="auto", torch.autograd.backward, which Tensor.backward calls, is
-wrapped by a function that remembers the scalar it was given, and what is to be done at its end.
-Which of a step's backward passes counts (there may be several models, or a penalty's own) is known
+wrapped by a function that remembers the scalar it was given, and what is to be done as it begins and
+at its end.  Which of a step's backward passes counts (there may be several models, or a penalty's own) is known
 when gradients of the attached model come out of one: on the thread that has called it, or, of a
 device, on a thread of torch's for that device.  There it is the pass of the thread on which the
 model was called."""
@@ -27,6 +27,7 @@ class Pass:
     inside = False  # it is under way; those that it makes itself are parts of it
     root: torch.Tensor | None = None
     scaled = False  # a GradScaler has scaled something since the last backward pass
+    first: tuple[Callable[[], None], ...] = ()  # when the next one begins
     then: tuple[Callable[[], None], ...] = ()  # when this backward pass has ended
 
 
@@ -49,6 +50,9 @@ def _watching(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
     own = _local.own
     if own.inside or within():
         return _original(tensors, grad_tensors, *args, **kwargs)
+    first, own.first = own.first, ()
+    for work in first:
+        work()
     own.inside, own.root = True, _scalar(tensors, grad_tensors)
     try:
         _original(tensors, grad_tensors, *args, **kwargs)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ._wrapped import optimizer_of
+from ._wrapped import local, optimizer_of
 
 _PARAMETERS = 8  # of which there are samples
 _SAMPLES = 256  # of one, which elementwise clipping is to be seen in
@@ -79,6 +79,11 @@ class Proportion:
         return abs(doubled - round(doubled)) <= _looseness([*averages, *taken])
 
 
+def _cleared(gradient: torch.Tensor | None) -> bool:
+    """By zero_grad: None, or zeros."""
+    return gradient is None or not bool(sample(local(gradient)).any())
+
+
 class Takers:
     """The optimizers of a model: do they take all averages?  With one that no step takes goes what few
     bits had held back of others.  Those whose hooks have never been called are not asked."""
@@ -112,8 +117,9 @@ class Takers:
         self._waiting = set(range(len(self._optimizers)))
 
     def throw_away(self, averaged: Callable[[torch.Tensor], bool], passes: int) -> bool:
-        """Have too many of so many averages been thrown away by now?  Asked when the model is called;
-        `averaged`: has this parameter got one last?  As long as there are gradients these add up."""
+        """Have too many of so many averages been thrown away by now?  Asked when the model is called, and
+        when its backward pass begins; `averaged`: has this parameter got one last?  As long as there are
+        gradients these add up."""
         if self._steps_now:
             return False
         thrown = {
@@ -127,7 +133,7 @@ class Takers:
 
     def _has_none(self, optimizer: Any, averaged: Callable[[torch.Tensor], bool]) -> bool:
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        return all(p.grad is None for p in held) and any(averaged(p) for p in held)
+        return any(averaged(p) for p in held) and all(_cleared(p.grad) for p in held)
 
 
 # What few bits do under these was measured, or under their like (docs/internals/progress.md).
