@@ -161,6 +161,15 @@ OPTIMIZERS = {
 }
 
 
+def own(task, data, rank):
+    """A worker's part of data that are not alike: its classes of images, or its stretch of the text."""
+    if task.kind == "text":
+        return data.chunk(WORKERS)[rank]
+    images, labels = data
+    mine = labels * WORKERS // (int(labels.max()) + 1) == rank
+    return images[mine], labels[mine]
+
+
 def train(o, seed, stages):
     torch.manual_seed(seed)
     task = unlike.Unlike(o.model) if o.model in unlike.MODELS else Task(o.model)
@@ -170,7 +179,12 @@ def train(o, seed, stages):
     weights = [w for w in model.parameters() if w.requires_grad]
     optimizers = OPTIMIZERS[o.optimizer](model) if o.optimizer else [task.optimizer(weights)]
     schedules = [torch.optim.lr_scheduler.LambdaLR(one, task.factor) for one in optimizers]
-    feeds = [batches(task, data, WORKERS, rank, seed) for rank in range(WORKERS)]
+    feeds = [
+        batches(task, own(task, data, rank), 1, 0, seed + 1000 * rank)
+        if o.apart
+        else batches(task, data, WORKERS, rank, seed)
+        for rank in range(WORKERS)
+    ]
     held = [
         torch.zeros(sum(w.numel() for w in weights)) for _ in range(WORKERS + 1)
     ]  # the last: of the sum
@@ -203,6 +217,11 @@ def main(argv):
     p.add_argument("--seeds", default="1,2", help="whole numbers")
     p.add_argument("--steps", type=int, default=600)
     p.add_argument("--falls", type=int, default=800, help="the step from which on the rate is low")
+    p.add_argument(
+        "--apart",
+        action="store_true",
+        help="workers have classes, or a stretch of text, of their own",
+    )
     p.add_argument(
         "--fed",
         type=float,
