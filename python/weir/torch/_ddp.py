@@ -32,8 +32,8 @@ from . import _device, _loss
 from ._meet import bytes_of, gathered, open_session, told_by_first
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
-from ._update_rule import Proportion, Takers, sample, trainers, update_rule, watched
-from ._wrapped import is_sharded, local, model_of, optimizer_of, schedulers_of
+from ._update_rule import Watch
+from ._wrapped import is_sharded, model_of, optimizer_of, schedulers_of
 
 logger = logging.getLogger("weir")
 
@@ -132,20 +132,9 @@ class Attached:
             ((known.name, known.device) for known in self._parameters.values()), options
         )
         self._leads = self._is_first()  # this rank tells what all of them could
-        # Believed of torch.optim.SGD until it is seen to get something else than averages.
-        self._proportion: Proportion | None = None
-        self._doubted: str | None = None  # it counts as this from the next step on
-        self._watched: list[_Parameter] = []
-        self._sampled: list[tuple[_Parameter, torch.Tensor]] = []  # of the step under way
-        self._averages: dict[_Parameter, torch.Tensor] = {}  # samples
         parameters = [known.parameter for known in self._parameters.values()]
-        self._takers: Takers | None = Takers(trainers(optimizer, also, parameters))
-        self._believes = "update_rule" in options  # what the trainer says of it
-        if not self._believes:
-            options["update_rule"] = update_rule(optimizer, also, parameters)
-            if options["update_rule"] == "sgd":
-                self._proportion = Proportion()
-                self._watched = [self._parameters[id(p)] for p in watched(parameters)]
+        self._watch = Watch(optimizer, also, parameters, options.get("update_rule"))
+        options["update_rule"] = self._watch.rule
         self.trial = False  # the step at hand will be rolled back
         self.in_batch = False  # the loop has one of batches(), where there may be trials
         self.steps_within_batches = False  # and has begun a step without taking the next
@@ -234,13 +223,7 @@ class Attached:
             self._hooks.append(
                 optimizer.register_step_pre_hook(lambda *args: self._before_optimizer())
             )
-        if self._proportion is not None:
-            assert optimizer is not None
-            self._hooks.append(
-                optimizer.register_step_post_hook(lambda *args: self._after_optimizer())
-            )
-        assert self._takers is not None
-        self._hooks.extend(self._takers.listen())
+        self._hooks.extend(self._watch.listen(optimizer, lambda *args: self._after_optimizer()))
         _attached.add(self)
         atexit.register(_close, weakref.ref(self))
 
@@ -317,37 +300,31 @@ class Attached:
         self._raise_failure()
 
     def _after_optimizer(self) -> None:
-        if self._proportion is None:
-            return
-        taken = {
-            known: sample(local(known.parameter.grad))
-            for known in self._watched
-            if known.parameter.grad is not None
-        }
-        self._queue.put((self._compare_step, (taken, self._place.mark())))
+        if taken := self._watch.taken():
+            self._queue.put((self._compare_step, (taken, self._place.mark())))
 
     def _is_averaged(self, parameter: torch.Tensor) -> bool:
         known = self._parameters.get(id(parameter))
         return known is not None and known.averaged
 
     def _look_for_thrown(self) -> None:
-        if self._takers is None or self.info is None or self.info.lost:
+        if self.info is None or self.info.lost:
             return
         passes = self.info.step + 1
-        if not self._takers.throw_away(self._is_averaged, passes):
+        thrown = self._watch.throws_away(self._is_averaged, passes)
+        if not thrown:
             return
         if self._leads:
             logger.warning(
                 "of %d of %d backward passes no optimizer that attach() knows has taken the averages; with "
                 "them goes what few bits had held back of others: run a pass whose gradients are thrown away "
                 "(SAM's first, a generator's through its discriminator) under model.no_sync()%s",
-                self._takers.thrown,
+                thrown,
                 passes,
-                "" if self._believes else '; update_rule counts as "unknown" from now on',
+                "" if self._watch.believes else '; update_rule counts as "unknown" from now on',
             )
-        self._takers = None  # it is said
-        if not self._believes:
-            self._queue.put((self._doubt, ("unknown",)))
+        if not self._watch.believes:
+            self._queue.put((self._watch.doubt, ("unknown",)))
 
     def _forward(self, module: torch.nn.Module) -> None:
         self._raise_failure()
@@ -493,8 +470,7 @@ class Attached:
         if self._failure is not None:
             promise.set_result(self._failure)
             return
-        if self._takers is not None:
-            self._takers.averages_come()
+        self._watch.averages_come()
         loss = self._loss_now()
         mark = self._place.mark()
         self._queue.put((self._take, (promise, buffer, parameters, gradients, loss, mark)))
@@ -625,9 +601,8 @@ class Attached:
                 self._place.arrive(mark)
             if scale is not None:
                 self._rescale(float(scale))
-            if self._doubted is not None:
-                self.session.doubt_update_rule(self._doubted)
-                self._doubted = None
+            if (doubted := self._watch.doubted()) is not None:
+                self.session.doubt_update_rule(doubted)
             self._keeps = False
             self.trial = self.session.begin().trial
             if self._keeps and not self._all_have_kept():
@@ -705,32 +680,18 @@ class Attached:
             if known.carry is not None:
                 known.carry *= scale / before
 
-    def _compare_step(self, taken: dict[_Parameter, torch.Tensor], mark: Any) -> None:
-        """Of the optimizer, with the averages that it was to get."""
-        averages, self._averages = self._averages, {}
-        both = [known for known in averages if known in taken]
-        if self._proportion is None or not both:
-            return
+    def _compare_step(self, taken: dict[int, torch.Tensor], mark: Any) -> None:
         try:
             self._place.arrive(mark)
-            holds = self._proportion.holds(
-                [averages[known] for known in both], [taken[known] for known in both], self._scale
-            )
+            changes = self._watch.changes(taken, self._scale)
         except BaseException as error:
             self._fail(error)
             return
-        if holds:
-            return
-        self._proportion = None
-        self._doubt("adaptive")
-        if self._leads:
+        if changes and self._leads:
             logger.warning(
                 "SGD gets gradients that were changed since they were averaged (clipped, say): "
                 'update_rule counts as "adaptive" from now on'
             )
-
-    def _doubt(self, rule: str) -> None:
-        self._doubted = rule if self._doubted is None else "unknown"
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
@@ -776,8 +737,7 @@ class Attached:
                         part += known.carry
                     self._submitted.append((known, part))
                 self.session.submit(known.number, lent.data_ptr() + lent.element_size() * at)
-                if self._proportion is not None and known in self._watched:
-                    self._sampled.append((known, gradient))
+                self._watch.lent(parameter, gradient)
             self._missing -= len(parameters)
             if self._missing == 0:
                 self._end()
@@ -806,8 +766,7 @@ class Attached:
         for _, buffer, lent in self._waiting:
             if lent is not buffer:
                 buffer.copy_(lent)
-        sampled, self._sampled = self._sampled, []
-        self._averages = {} if self.info.lost else {known: sample(part) for known, part in sampled}
+        self._watch.averaged(self.info.lost)
         waiting, self._waiting = self._waiting, []
         for promise, buffer, _ in waiting:
             promise.set_result(buffer)

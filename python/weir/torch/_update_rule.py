@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -177,3 +177,85 @@ def update_rule(optimizer: Any, also: Iterable[Any], parameters: Iterable[torch.
         return "unknown"
     # What is not handed over as the optimizer has no hooks by which clipping is found out.
     return "sgd" if kinds == {"sgd"} and len(found) == 1 and optimizer is not None else "adaptive"
+
+
+class Watch:
+    """Do the optimizers of a model make of averages what update_rule promises?  `taken`,
+    `averages_come` and `throws_away` are called on the model's threads, all else on the session's."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        also: Iterable[Any],
+        parameters: Sequence[torch.Tensor],
+        told: str | None,
+    ) -> None:
+        """`told`: what the trainer says of it, which is believed."""
+        self.rule = update_rule(optimizer, also, parameters) if told is None else told
+        self.believes = told is not None
+        self._takers: Takers | None = Takers(trainers(optimizer, also, parameters))
+        watches = not self.believes and self.rule == "sgd"
+        self._proportion = Proportion() if watches else None
+        self._watched = {id(p): p for p in (watched(parameters) if watches else ())}
+        self._sampled: list[tuple[int, torch.Tensor]] = []  # of the step under way
+        self._averages: dict[int, torch.Tensor] = {}  # samples
+        self._doubted: str | None = None
+
+    def listen(self, optimizer: Any, stepped: Callable[..., None]) -> list[Any]:
+        """The hooks, to be removed; `stepped` is called after steps that are to be compared."""
+        assert self._takers is not None
+        hooks = self._takers.listen()
+        if self._proportion is not None:
+            hooks.append(optimizer.register_step_post_hook(stepped))
+        return hooks
+
+    def taken(self) -> dict[int, torch.Tensor]:
+        """Samples of what the optimizer has taken its step by, to be compared."""
+        if self._proportion is None:
+            return {}
+        return {
+            key: sample(local(p.grad)) for key, p in self._watched.items() if p.grad is not None
+        }
+
+    def lent(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        if self._proportion is not None and id(parameter) in self._watched:
+            self._sampled.append((id(parameter), gradient))
+
+    def averaged(self, lost: bool) -> None:
+        """What is lent are averages now, unless the step is lost."""
+        sampled, self._sampled = self._sampled, []
+        self._averages = {} if lost else {key: sample(part) for key, part in sampled}
+
+    def changes(self, taken: dict[int, torch.Tensor], scale: float | None) -> bool:
+        """Is a step seen, for the first time, to be by something else than averages?  Then the rule is
+        doubted."""
+        averages, self._averages = self._averages, {}
+        both = [key for key in averages if key in taken]
+        if self._proportion is None or not both:
+            return False
+        if self._proportion.holds(
+            [averages[key] for key in both], [taken[key] for key in both], scale
+        ):
+            return False
+        self._proportion = None
+        self.doubt("adaptive")
+        return True
+
+    def averages_come(self) -> None:
+        if self._takers is not None:
+            self._takers.averages_come()
+
+    def throws_away(self, averaged: Callable[[torch.Tensor], bool], passes: int) -> int:
+        """So many of so many averages have been thrown away, which are too many; told once, else 0."""
+        if self._takers is None or not self._takers.throw_away(averaged, passes):
+            return 0
+        thrown, self._takers = self._takers.thrown, None
+        return thrown
+
+    def doubt(self, rule: str) -> None:
+        self._doubted = rule if self._doubted is None else "unknown"
+
+    def doubted(self) -> str | None:
+        """What the rule counts as from the next step on, told once."""
+        rule, self._doubted = self._doubted, None
+        return rule
