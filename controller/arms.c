@@ -152,6 +152,11 @@ bool weir_plan_safe(const weir_plan *plan) {
   return arm < WEIR_ARMS && weir_arm_at(arm)->safe;
 }
 
+double weir_plan_bits(const weir_plan *plan) {
+  if (!weir_plan_safe(plan)) return 0;
+  return plan->codec == WEIR_CODEC_NONE ? 32 : plan->codec == WEIR_CODEC_BF16 ? 16 : 32 * plan->cr;
+}
+
 size_t weir_method_of(const weir_plan *plan) {
   const weir_arm *arm = weir_arm_at(WEIR_BOLD_ARMS), *end = weir_arm_at(0) + WEIR_ARMS;
   for (; arm < end; arm++)

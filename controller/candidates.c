@@ -20,6 +20,7 @@ const weir_decision_constants weir_constants = {
     .change = 0.10,
     .hysteresis = 0.05,
     .hysteresis_changed = 0.02,
+    .spare = 0.01,
     .dwell = 3,
     .period = 50,
     .overlap_prior = 0.6,

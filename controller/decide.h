@@ -84,6 +84,8 @@ size_t weir_arm_of(const weir_plan *plan);
 /* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 5 and 4 of companded and
  * nonzero, and under SGD 3 of qsgd and 4 of qsgd-l2, all with error feedback? */
 bool weir_plan_safe(const weir_plan *plan);
+/* Bits that a safe plan has for an element; 0: another, or one that is no arm. */
+double weir_plan_bits(const weir_plan *plan);
 struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */
 size_t weir_method_of(const weir_plan *plan);
@@ -215,6 +217,7 @@ typedef struct weir_decision_constants {
   double change;             /* relative move of latency, bandwidth or gain that counts */
   double hysteresis;         /* relative improvement that a switch must promise */
   double hysteresis_changed; /* the same right after a change of the network */
+  double spare;              /* share of the speed that is given up for plans of more bits */
   uint64_t dwell;            /* steps between switches, except after a change of the network */
   uint64_t period;           /* steps between periodic decisions */
   double overlap_prior;

@@ -79,6 +79,21 @@ static weir_status go_back(const weir_decision_input *in, weir_decision *d) {
   return WEIR_OK;
 }
 
+/* Where it hardly costs any speed, gradients travel in more bits: where computing takes most of a
+ * step, the fewest are fastest by little, and harm a training, if they do, for nothing. */
+static const weir_candidate *with_most_bits(const weir_decision *d, const weir_candidate *best) {
+  const double enough = (1.0 - weir_constants.spare) * best->progress_per_s;
+  const weir_candidate *most = best;
+  for (size_t i = 0; i < d->candidates; i++) {
+    const weir_candidate *c = &d->candidate[i];
+    const double bits = weir_plan_bits(&c->plan), before = weir_plan_bits(&most->plan);
+    if (c->progress_per_s >= enough &&
+        (bits > before || (bits == before && c->progress_per_s > most->progress_per_s)))
+      most = c;
+  }
+  return most;
+}
+
 weir_status weir_decide_weir(const weir_decision_input *in, weir_decision *d) {
   choices all = find_choices(in);
   const weir_candidate *best = NULL;
@@ -97,7 +112,7 @@ weir_status weir_decide_weir(const weir_decision_input *in, weir_decision *d) {
   for (size_t i = 0; i < d->front_size; i++)
     if (d->front[i].progress_per_s > best->progress_per_s) best = &d->front[i];
   if (in->trigger == WEIR_TRIGGER_FALLBACK) return go_back(in, d);
-  const weir_candidate chosen = *best;
+  const weir_candidate chosen = *(in->risk == WEIR_RISK_BOLD ? best : with_most_bits(d, best));
   weir_guard(in, &chosen, d);
   return WEIR_OK;
 }

@@ -1,4 +1,5 @@
 /* The guard: a switch must promise enough, and not come too soon after the last. */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/schemes.h"
@@ -19,10 +20,13 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
   const bool changed = weir_trigger_network(in->trigger);
   const double needed = changed ? weir_constants.hysteresis_changed : weir_constants.hysteresis;
   const double promised = best->progress_per_s / current.progress_per_s - 1.0;
+  const bool more_bits = in->policy == WEIR_POLICY_WEIR && in->risk != WEIR_RISK_BOLD &&
+                         weir_plan_bits(&best->plan) > weir_plan_bits(&current.plan) &&
+                         promised >= -weir_constants.spare;
   d->switched = false;
   if (weir_same_plan(&best->plan, &current.plan))
     (void)snprintf(d->why, sizeof d->why, "the plan in force is the best");
-  else if (!(promised > needed))
+  else if (!(promised > needed) && !more_bits)
     (void)snprintf(d->why, sizeof d->why, "kept: %.1f %% more progress/s is within %.0f %%",
                    100.0 * promised, 100.0 * needed);
   else if (!changed && in->trigger != WEIR_TRIGGER_START && in->trigger != WEIR_TRIGGER_TRIAL &&
@@ -38,7 +42,10 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
                                        : "more than half of a gradient is not zero");
   } else {
     d->switched = true;
-    (void)snprintf(d->why, sizeof d->why, "%.1f %% more progress/s expected", 100.0 * promised);
+    (void)snprintf(d->why, sizeof d->why,
+                   promised > 0 ? "%.1f %% more progress/s expected"
+                                : "more bits for %.1f %% of the progress/s",
+                   100.0 * fabs(promised));
   }
   d->choice = d->switched ? *best : current;
   d->predicted_s = weir_step_seconds(in, &d->choice);

@@ -318,6 +318,68 @@ Test(guard, hysteresis_and_dwell) {
   cr_assert(d.switched);
 }
 
+/* A second of computing, 4 workers, 10^6 elements: fp32 takes 1.5 * 4 MB, 16 bits half, 5 bits 0.16
+ * and 3 0.09 of it.  More bits are taken for a hundredth of a step, 10 ms: at 10^9 bytes/s fp32
+ * takes 6 ms; at 4 * 10^8 15, and 16 bits 7.5; at 10^8 16 bits take 30, and 5 bits 4 more than 3;
+ * at 10^7 these are 40 ms apart.  At risk bold the fastest is taken, and no plan of few bits. */
+Test(decide, as_many_bits_as_hardly_cost_speed) {
+  static const struct { double bandwidth, bits; } cases[] = {{1e9, 32}, {4e8, 16}, {1e8, 5}};
+  weir_decision d;
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    weir_decision_input in = input_at(1e-5, cases[k].bandwidth);
+    in.compute = 1;
+    in.risk = WEIR_RISK_MEASURED;
+    in.settled = WEIR_SETTLED_SGD;
+    in.current = plan_of("qsgd:0.09375:sra");
+    in.trigger = WEIR_TRIGGER_PERIODIC;
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+    cr_assert(d.switched, "%g: %s", cases[k].bandwidth, d.why);
+    cr_assert_eq(weir_plan_bits(&d.choice.plan), cases[k].bits, "%g", cases[k].bandwidth);
+    in.current = d.choice.plan;
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
+    cr_assert_not(d.switched, "%g: %s", cases[k].bandwidth, d.why);
+  }
+  weir_decision_input in = input_at(1e-5, 1e7);
+  in.compute = 1;
+  in.risk = WEIR_RISK_MEASURED;
+  in.settled = WEIR_SETTLED_SGD;
+  in.current = plan_of("companded:0.15625:sra");
+  cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
+  cr_assert_lt(weir_plan_bits(&d.choice.plan), 5);
+  cr_assert_gt(weir_plan_bits(&d.choice.plan), 0);
+}
+
+Test(guard, more_bits_for_a_hundredth_of_the_speed) {
+  weir_decision_input in = input_at(1e-3, 1e8);
+  weir_candidate best, current;
+  weir_decision d = {0};
+  in.risk = WEIR_RISK_MEASURED;
+  in.trigger = WEIR_TRIGGER_PERIODIC;
+  in.current = plan_of("companded:0.15625:sra");
+  weir_evaluate(&in, &in.current, &current);
+  best = current;
+  best.plan = plan_of("bf16:1:dense-ring");
+  static const struct {
+    double speed;
+    uint64_t dwell;
+    bool taken;
+  } cases[] = {{0.992, 3, true}, {0.985, 3, false}, {0.992, 2, false}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    best.progress_per_s = cases[k].speed * current.progress_per_s;
+    in.dwell = cases[k].dwell;
+    weir_guard(&in, &best, &d);
+    cr_assert_eq(d.switched, cases[k].taken, "%zu: %s", k, d.why);
+  }
+  /* Fewer bits have to promise something. */
+  in.current = best.plan;
+  in.dwell = 3;
+  weir_evaluate(&in, &in.current, &current);
+  best = current;
+  best.plan = plan_of("companded:0.15625:sra");
+  weir_guard(&in, &best, &d);
+  cr_assert_not(d.switched);
+}
+
 Test(decide, fallback_returns_to_the_plan_before) {
   weir_decision_input in = input_at(1e-3, 1e6);
   in.trigger = WEIR_TRIGGER_FALLBACK;
