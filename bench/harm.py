@@ -170,6 +170,18 @@ def own(task, data, rank):
     return images[mine], labels[mine]
 
 
+def halve(weights, optimizers):
+    """As model.bfloat16() has them: parameters, and what is kept of them."""
+    with torch.no_grad():
+        for w in weights:
+            w.copy_(w.bfloat16())
+        for one in optimizers:
+            for kept in one.state.values():
+                for part in kept.values():
+                    if isinstance(part, torch.Tensor) and part.dim():
+                        part.copy_(part.bfloat16())
+
+
 def train(o, seed, stages):
     torch.manual_seed(seed)
     task = unlike.Unlike(o.model) if o.model in unlike.MODELS else Task(o.model)
@@ -193,7 +205,11 @@ def train(o, seed, stages):
         codec = next(((f, bits) for at, f, bits in stages if step >= at), None)
         fed = o.fed if codec is not None and codec[1] < FEW else 1
         batch = [next(feed) for feed in feeds]
+        if o.half:
+            halve(weights, optimizers)
         gradients, told = passes(task, model, weights, batch)
+        if o.half:
+            gradients = [bf16(g, 16) for g in gradients]
         average = exchange(gradients, codec, held, fed)
         if reach := getattr(task, "reach", None):  # what is averaged says where gradients are taken
             by = reach / average.norm() * average
@@ -201,6 +217,8 @@ def train(o, seed, stages):
             gradients, _ = passes(task, model, weights, batch)
             move(weights, -by)
             average = exchange(gradients, codec, held, fed)
+        if o.half:
+            average = bf16(average, 16)
         for w, part in zip(weights, parts(average, weights), strict=True):
             w.grad = part.clone()
         task.clip(model)
@@ -217,6 +235,9 @@ def main(argv):
     p.add_argument("--seeds", default="1,2", help="whole numbers")
     p.add_argument("--steps", type=int, default=600)
     p.add_argument("--falls", type=int, default=800, help="the step from which on the rate is low")
+    p.add_argument(
+        "--half", action="store_true", help="parameters, gradients and moments are bfloat16"
+    )
     p.add_argument(
         "--apart",
         action="store_true",
