@@ -170,7 +170,7 @@ def own(task, data, rank):
     return images[mine], labels[mine]
 
 
-def halve(weights, optimizers):
+def keep_in_bf16(weights, optimizers):
     """As model.bfloat16() has them: parameters, and what is kept of them."""
     with torch.no_grad():
         for w in weights:
@@ -206,7 +206,7 @@ def train(o, seed, stages):
         fed = o.fed if codec is not None and codec[1] < FEW else 1
         batch = [next(feed) for feed in feeds]
         if o.half:
-            halve(weights, optimizers)
+            keep_in_bf16(weights, optimizers)
         gradients, told = passes(task, model, weights, batch)
         if o.half:
             gradients = [bf16(g, 16) for g in gradients]

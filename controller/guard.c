@@ -1,5 +1,4 @@
 /* The guard: a switch must promise enough, and not come too soon after the last. */
-#include <math.h>
 #include <stdio.h>
 
 #include "base/schemes.h"
@@ -43,9 +42,9 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
   } else {
     d->switched = true;
     (void)snprintf(d->why, sizeof d->why,
-                   promised > 0 ? "%.1f %% more progress/s expected"
-                                : "more bits for %.1f %% of the progress/s",
-                   100.0 * fabs(promised));
+                   promised > needed ? "%.1f %% more progress/s expected"
+                                     : "more bits, at %+.1f %% progress/s",
+                   100.0 * promised);
   }
   d->choice = d->switched ? *best : current;
   d->predicted_s = weir_step_seconds(in, &d->choice);

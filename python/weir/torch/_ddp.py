@@ -32,7 +32,7 @@ from . import _device, _loss
 from ._meet import bytes_of, gathered, open_session, told_by_first
 from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
-from ._update_rule import Watch
+from ._update_rule import ObservedRule
 from ._wrapped import is_sharded, model_of, optimizer_of, schedulers_of
 
 logger = logging.getLogger("weir")
@@ -133,8 +133,8 @@ class Attached:
         )
         self._leads = self._is_first()  # this rank tells what all of them could
         parameters = [known.parameter for known in self._parameters.values()]
-        self._watch = Watch(optimizer, also, parameters, options.get("update_rule"))
-        options["update_rule"] = self._watch.rule
+        self._rule = ObservedRule(optimizer, also, parameters, options.get("update_rule"))
+        options["update_rule"] = self._rule.promised
         self.trial = False  # the step at hand will be rolled back
         self.in_batch = False  # the loop has one of batches(), where there may be trials
         self.steps_within_batches = False  # and has begun a step without taking the next
@@ -199,7 +199,7 @@ class Attached:
             target=_serve, args=(self._queue, self._place), name="weir", daemon=True
         )
         self._thread.start()
-        self._watches = watches = self._finds_loss or self._ends_backward
+        self._sees_backward = watches = self._finds_loss or self._ends_backward
         if watches:
             _loss.watch()
         self._looks = functools.partial(_look_for_thrown, weakref.ref(self))
@@ -223,7 +223,7 @@ class Attached:
             self._hooks.append(
                 optimizer.register_step_pre_hook(lambda *args: self._before_optimizer())
             )
-        self._hooks.extend(self._watch.listen(optimizer, lambda *args: self._after_optimizer()))
+        self._hooks.extend(self._rule.listen(optimizer, lambda *args: self._after_optimizer()))
         _attached.add(self)
         atexit.register(_close, weakref.ref(self))
 
@@ -300,7 +300,7 @@ class Attached:
         self._raise_failure()
 
     def _after_optimizer(self) -> None:
-        if taken := self._watch.taken():
+        if taken := self._rule.taken():
             self._queue.put((self._compare_step, (taken, self._place.mark())))
 
     def _is_averaged(self, parameter: torch.Tensor) -> bool:
@@ -311,7 +311,7 @@ class Attached:
         if self.info is None or self.info.lost:
             return
         passes = self.info.step + 1
-        thrown = self._watch.throws_away(self._is_averaged, passes)
+        thrown = self._rule.throws_away(self._is_averaged, passes)
         if not thrown:
             return
         if self._leads:
@@ -321,10 +321,10 @@ class Attached:
                 "(SAM's first, a generator's through its discriminator) under model.no_sync()%s",
                 thrown,
                 passes,
-                "" if self._watch.believes else '; update_rule counts as "unknown" from now on',
+                "" if self._rule.believes else '; update_rule counts as "unknown" from now on',
             )
-        if not self._watch.believes:
-            self._queue.put((self._watch.doubt, ("unknown",)))
+        if not self._rule.believes:
+            self._queue.put((self._rule.doubt, ("unknown",)))
 
     def _forward(self, module: torch.nn.Module) -> None:
         self._raise_failure()
@@ -340,7 +340,9 @@ class Attached:
             return
         self._look_for_thrown()
         self._pass = _loss.here()
-        if self._watches and self._looks not in self._pass.first:  # zero_grad may come after this
+        if (
+            self._sees_backward and self._looks not in self._pass.first
+        ):  # zero_grad may come after this
             self._pass.first += (self._looks,)
         if self._announced:
             return
@@ -470,7 +472,7 @@ class Attached:
         if self._failure is not None:
             promise.set_result(self._failure)
             return
-        self._watch.averages_come()
+        self._rule.averages_come()
         loss = self._loss_now()
         mark = self._place.mark()
         self._queue.put((self._take, (promise, buffer, parameters, gradients, loss, mark)))
@@ -601,7 +603,7 @@ class Attached:
                 self._place.arrive(mark)
             if scale is not None:
                 self._rescale(float(scale))
-            if (doubted := self._watch.doubted()) is not None:
+            if (doubted := self._rule.doubted()) is not None:
                 self.session.doubt_update_rule(doubted)
             self._keeps = False
             self.trial = self.session.begin().trial
@@ -683,7 +685,7 @@ class Attached:
     def _compare_step(self, taken: dict[int, torch.Tensor], mark: Any) -> None:
         try:
             self._place.arrive(mark)
-            changes = self._watch.changes(taken, self._scale)
+            changes = self._rule.changes(taken, self._scale)
         except BaseException as error:
             self._fail(error)
             return
@@ -737,7 +739,7 @@ class Attached:
                         part += known.carry
                     self._submitted.append((known, part))
                 self.session.submit(known.number, lent.data_ptr() + lent.element_size() * at)
-                self._watch.lent(parameter, gradient)
+                self._rule.lent(parameter, gradient)
             self._missing -= len(parameters)
             if self._missing == 0:
                 self._end()
@@ -766,7 +768,7 @@ class Attached:
         for _, buffer, lent in self._waiting:
             if lent is not buffer:
                 buffer.copy_(lent)
-        self._watch.averaged(self.info.lost)
+        self._rule.averaged(self.info.lost)
         waiting, self._waiting = self._waiting, []
         for promise, buffer, _ in waiting:
             promise.set_result(buffer)

@@ -179,7 +179,7 @@ def update_rule(optimizer: Any, also: Iterable[Any], parameters: Iterable[torch.
     return "sgd" if kinds == {"sgd"} and len(found) == 1 and optimizer is not None else "adaptive"
 
 
-class Watch:
+class ObservedRule:
     """Do the optimizers of a model make of averages what update_rule promises?  `taken`,
     `averages_come` and `throws_away` are called on the model's threads, all else on the session's."""
 
@@ -191,12 +191,12 @@ class Watch:
         told: str | None,
     ) -> None:
         """`told`: what the trainer says of it, which is believed."""
-        self.rule = update_rule(optimizer, also, parameters) if told is None else told
+        self.promised = update_rule(optimizer, also, parameters) if told is None else told
         self.believes = told is not None
         self._takers: Takers | None = Takers(trainers(optimizer, also, parameters))
-        watches = not self.believes and self.rule == "sgd"
-        self._proportion = Proportion() if watches else None
-        self._watched = {id(p): p for p in (watched(parameters) if watches else ())}
+        samples = not self.believes and self.promised == "sgd"
+        self._proportion = Proportion() if samples else None
+        self._watched = {id(p): p for p in (watched(parameters) if samples else ())}
         self._sampled: list[tuple[int, torch.Tensor]] = []  # of the step under way
         self._averages: dict[int, torch.Tensor] = {}  # samples
         self._doubted: str | None = None
