@@ -284,6 +284,14 @@ static weir_status measure_inside(calibration *c, weir_link *link) {
   return measure_pair(c, a, b, &link->inner_alpha, &link->inner_beta, &none);
 }
 
+/* Between machines, where there are several. */
+static weir_status measure_rate(calibration *c, double *beta) {
+  int a, b;
+  double alpha, burst;
+  if (!find_pair(c->comm, false, &a, &b) && !find_pair(c->comm, true, &a, &b)) return WEIR_OK;
+  return measure_pair(c, a, b, &alpha, beta, &burst);
+}
+
 /* The same from a latency and a rate between machines that are known already, and in a fraction of
  * the time. */
 static weir_status measure_processors(calibration *c, weir_link *link) {
@@ -293,9 +301,12 @@ static weir_status measure_processors(calibration *c, weir_link *link) {
   weir_status status = measure_inside(c, link);
   if (status == WEIR_OK) status = share(c, 0, &known.alpha);
   if (status == WEIR_OK) status = share(c, 0, &known.beta);
-  if (status != WEIR_OK || !(known.alpha > 0) || known.alpha > FAR_S || !(known.beta > 0))
-    return status;
-  status = measure_hops(c, &known, SHORT_S, &l);
+  if (status != WEIR_OK || !(known.alpha > 0) || known.alpha > FAR_S) return status;
+  if (!(known.beta > 0)) {
+    status = measure_rate(c, &known.beta);
+    link->beta = known.beta;
+  }
+  if (status == WEIR_OK) status = measure_hops(c, &known, SHORT_S, &l);
   if (status == WEIR_OK) status = adding(c, &link->sum_s);
   if (status != WEIR_OK) return status;
   find_load(c->comm, &l, &known);

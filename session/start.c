@@ -496,23 +496,15 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
   return status;
 }
 
-/* Where messages stay on devices none of them tells a rate, without which plans whose messages
- * leave these cannot be priced, and nothing is decided; collective. */
-static weir_status find_rate(weir_session *session) {
-  if (!session->rooms || session->rooms_inside || session->transport->ops->train != NULL)
-    return WEIR_OK;
-  weir_link link;
-  const weir_status status = weir_calibrate(session->comm, &link);
-  if (status == WEIR_OK && link.beta > 0) weir_feed_probe(session, 1 / link.beta, 0);
-  return status;
-}
-
-/* What the ranks' processors take, for the controller's cost rows; collective. */
+/* What the ranks' processors take, for the controller's cost rows; and the rate where nothing has
+ * told it yet, as where a transport has no trains.  Exchanges would have to, and these take
+ * encoding and decoding, too, so that few bits would make a link look slow.  Collective. */
 static weir_status calibrate(weir_session *session) {
   weir_snapshot now;
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
   weir_link link = {.alpha = now.latency_s, .beta = now.bandwidth > 0 ? 1.0 / now.bandwidth : 0};
   const weir_status status = weir_calibrate_processors(session->comm, &link);
+  if (status == WEIR_OK && link.beta > 0) weir_feed_probe(session, 1 / link.beta, 0);
   /* Its messages wait for token buckets to fill: better than nothing, but not than trains. */
   if (session->rate_exact) weir_feed_skip_flows(session);
   if (status == WEIR_OK && session->controller != NULL)
@@ -527,7 +519,6 @@ weir_status weir_session_start_monitor(weir_session *session) {
       options->world_size == 1)
     return status;
   status = weir_probe_start(session);
-  if (status == WEIR_OK) status = find_rate(session);
   if (status == WEIR_OK) status = calibrate(session);
   if (status != WEIR_OK || session->transport->ops->echo == NULL) return status;
   return weir_echo_start(&session->echo, session->transport, session->next);

@@ -469,6 +469,7 @@ static void inproc_destroy(weir_transport *t) {
 
 static const weir_transport_ops inproc_ops = {
     .name = "inproc",
+    .within_memory = true,
     .transfer = inproc_transfer,
     .echo = NULL,
     .abort = inproc_abort,

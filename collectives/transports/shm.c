@@ -76,6 +76,7 @@ static void shm_destroy(weir_transport *t) {
 
 static const weir_transport_ops shm_ops = {
     .name = "shm",
+    .within_memory = true,
     .transfer = shm_transfer,
     .echo = NULL,
     .abort = shm_abort,

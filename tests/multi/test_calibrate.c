@@ -83,7 +83,8 @@ static void check_processors(enum group_kind kind, const char *layout, double al
   }
   const weir_link *l = &j.link[0];
   const bool inside = strcmp(layout, "aab") == 0; /* which costs no latency between machines */
-  cr_assert_eq(l->alpha + l->beta + l->duplex_beta + l->burst, 0.0);
+  cr_assert_eq(l->alpha + l->duplex_beta + l->burst, 0.0);
+  cr_assert_eq(l->beta > 0, measured && beta == 0, "%g", l->beta);
   cr_assert((l->inner_alpha > 0) == inside && (l->inner_beta > 0) == inside);
   cr_assert(l->message_s >= 0 && isfinite(l->message_s) && l->byte_s >= 0 && isfinite(l->byte_s));
   cr_assert_eq(l->sum_s > 0, measured);
@@ -97,7 +98,8 @@ Test(calibrate, processors_alone) {
       if (!sampled(3)) continue;
       check_processors((enum group_kind)kind, layouts[l], 1e-5, 1e-9, true);
       check_processors((enum group_kind)kind, layouts[l], 0, 1e-9, false); /* unknown */
-      check_processors((enum group_kind)kind, layouts[l], 1e-5, 0, false);
+      check_processors((enum group_kind)kind, layouts[l], 1e-5, 0, true);
+      check_processors((enum group_kind)kind, layouts[l], 0.05, 0, false);
       check_processors((enum group_kind)kind, layouts[l], 0.05, 1e-9, false); /* far: it hides it */
     }
   }
