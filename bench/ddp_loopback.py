@@ -1,6 +1,6 @@
-"""Step time of DistributedDataParallel on the loopback: plain over Gloo, and with weir.torch.attach().
+"""Step time of DistributedDataParallel on one machine: plain over Gloo, and with weir.torch.attach().
 
-torchrun --nproc-per-node 4 bench/ddp_loopback.py [--steps N] [--policy P] [--transport T]
+torchrun --nproc-per-node 4 bench/ddp_loopback.py [--steps N] [--width N] [--policy P] [--transport T] [--tls HOW]
 
 Both models take turns, a step each, in one process, so that whatever else the machine does meets them
 alike.  It prints medians, and the processor time that the hook takes on the autograd thread, a bucket.
@@ -19,31 +19,42 @@ from torch.nn.parallel import DistributedDataParallel
 
 import weir.torch
 
+FIRST = 20  # steps that do not count
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--width", type=int, default=1024, help="of the MLP's hidden layers")
     parser.add_argument("--policy", default="fixed:none:1:dense-ring")
     parser.add_argument("--transport", default="tcp", help="tcp or auto (shared memory)")
+    parser.add_argument(
+        "--tls", default="off", help="off, as Gloo's messages are plain text, or auto"
+    )
     arguments = parser.parse_args()
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    rank, width = dist.get_rank(), arguments.width
     torch.set_num_threads(1)
     torch.manual_seed(1)
-
-    def linear(a: int, b: int) -> list[nn.Module]:
-        return [nn.Linear(a, b), nn.ReLU()]
-
-    net = nn.Sequential(
-        *linear(784, 1024), *linear(1024, 1024), *linear(1024, 512), nn.Linear(512, 10)
-    )
+    sizes = [784, width, width, width // 2]
+    layers = [
+        m for a, b in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())
+    ]
+    net = nn.Sequential(*layers, nn.Linear(sizes[-1], 10))
     plain = DistributedDataParallel(copy.deepcopy(net), bucket_cap_mb=2)
     ours = DistributedDataParallel(net, bucket_cap_mb=2)
+    optimizers = {model: torch.optim.SGD(model.parameters(), lr=0.01) for model in (plain, ours)}
     attached = weir.torch.attach(
-        ours, policy=arguments.policy, transport=arguments.transport, overlap=False
+        ours,
+        optimizers[ours],
+        policy=arguments.policy,
+        transport=arguments.transport,
+        tls=arguments.tls,
+        trials="off",
     )
     hook, buckets = 0.0, 0
-    inner = attached._hook
+    state = ours._comm_hooks[0][1]
+    inner = state.work
 
     def timed(bucket):
         nonlocal hook, buckets
@@ -53,16 +64,17 @@ def main() -> None:
         buckets += 1
         return future
 
-    attached._hook = timed
+    state.work = timed
     times: dict[str, list[float]] = {"plain": [], "weir": []}
-    for step in range(arguments.steps + 20):
+    for step in range(arguments.steps + FIRST):
         x, y = torch.randn(32, 784), torch.randint(0, 10, (32,))
         for name, model in (("plain", plain), ("weir", ours)):
-            model.zero_grad()
+            optimizers[model].zero_grad()
             dist.barrier()
             begin = time.perf_counter()
             nn.functional.cross_entropy(model(x), y).backward()
-            if step >= 20:
+            optimizers[model].step()
+            if step >= FIRST:
                 times[name].append(time.perf_counter() - begin)
     if rank == 0:
         medians = {name: 1e3 * statistics.median(t) for name, t in times.items()}
