@@ -296,7 +296,9 @@ static double plan_gain(const weir_decision_input *in, const weir_plan *plan) {
 }
 
 double weir_step_seconds(const weir_decision_input *in, const weir_candidate *candidate) {
-  return in->compute + candidate->compress_s + candidate->comm_s;
+  const size_t arm = weir_arm_of(&candidate->plan);
+  const double saved_s = arm < WEIR_ARMS ? in->saved[arm] : 0.0;
+  return in->compute + fmax(0.0, candidate->compress_s + candidate->comm_s - saved_s);
 }
 
 /* What coding leaves of messages until that has been seen.  Where a codec's row tells how many bits

@@ -116,6 +116,8 @@ static weir_status check(const weir_decision_input *in) {
     return weir_fail(WEIR_E_INVALID, "decision input: nonzero or runs outside [0, 1]");
   if (!in_range(in->shortened, WEIR_ARMS, 0.0, 1.0))
     return weir_fail(WEIR_E_INVALID, "decision input: shortened outside [0, 1]");
+  if (!in_range(in->saved, WEIR_ARMS, 0.0, 1e6))
+    return weir_fail(WEIR_E_INVALID, "decision input: saved_s out of range");
   if (!in_range(in->low_rank, WEIR_LOW_RANKS, 0.0, 1e15))
     return weir_fail(WEIR_E_INVALID, "decision input: low_rank out of range");
   if (in->policy == WEIR_POLICY_PAPER && (!in_range(in->trial_compress, WEIR_TRIALS, 0.0, 1e6) ||

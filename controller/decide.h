@@ -169,6 +169,8 @@ typedef struct weir_decision_input {
   double runs;    /* most runs of such, over its elements */
   /* Bytes of an arm's entropy-coded messages over those of plain ones; 0: not seen. */
   double shortened[WEIR_ARMS];
+  /* s that buckets would save of a step under an arm's plan; 0: nothing, or not looked at. */
+  double saved[WEIR_ARMS];
   double low_rank[WEIR_LOW_RANKS];     /* floats that powersgd of these ranks sends; 0: not known */
   uint32_t paper_gather, paper_shared; /* its codecs; 0: mstopk, star */
 } weir_decision_input;
@@ -292,7 +294,7 @@ void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
 /* The same of an arm, with plain messages or entropy-coded ones, whichever is faster. */
 void weir_evaluate_arm(const weir_decision_input *input, const weir_arm *arm, double log_cr,
                        weir_candidate *candidate);
-/* Seconds of a whole step. */
+/* Seconds of a whole step, with buckets where it is known what they save. */
 double weir_step_seconds(const weir_decision_input *input, const weir_candidate *candidate);
 /* A ring or tree of fp32 values as NCCL's, where NCCL can be told; other plans as they are. */
 weir_plan weir_plan_told(const weir_decision_input *input, const weir_plan *plan);

@@ -77,6 +77,7 @@ const weir_field weir_fields[] = {
     {"nonzero", WEIR_FIELD_DOUBLE, AT(nonzero), 0, true},
     {"runs", WEIR_FIELD_DOUBLE, AT(runs), 0, true},
     {"shortened", WEIR_FIELD_DOUBLE, AT(shortened), WEIR_ARMS, true},
+    {"saved_s", WEIR_FIELD_DOUBLE, AT(saved), WEIR_ARMS, true},
     {"low_rank", WEIR_FIELD_DOUBLE, AT(low_rank), WEIR_LOW_RANKS, true},
     {"paper_gather", WEIR_FIELD_U32, AT(paper_gather), 0, true},
     {"paper_shared", WEIR_FIELD_U32, AT(paper_shared), 0, true},

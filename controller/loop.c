@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/fuse.h"
 
 static const double most_error = 0.25, goodput_unrest = 0.1; /* beyond its error */
 static const uint64_t repeat_after = 4; /* steps until a directive that had no effect is repeated */
@@ -155,48 +154,6 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   in->paper_shared = loop->trials.codecs.shared;
 }
 
-/* A plan without buckets does as well where they cannot be planned, as of very many tensors. */
-static void stay_undivided(weir_loop *loop, weir_fused *fused) {
-  weir_log(WEIR_LOG_WARN, "no buckets are planned: %s", weir_last_error());
-  *fused = (weir_fused){0};
-  loop->overlap = false;
-}
-
-/* Buckets for the plan decided.  One that stays is divided anew only when the network has changed,
- * or when it has no buckets yet: what its buckets cost now is known by measuring them alone.  It
- * loses them where they have failed, and for a trial. */
-static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_decision *decision) {
-  const bool changed = weir_trigger_network(in->trigger);
-  weir_plan plan = decision->choice.plan;
-  weir_fused fused = {0};
-  if (changed) loop->fuse_failed = false;
-  decision->buckets = loop->current.buckets;
-  if (!decision->switched && !changed && loop->current.buckets > 0 && !loop->fuse_failed &&
-      !loop->rounds.undivided)
-    return WEIR_OK;
-  if (loop->overlap && loop->has_gaps && loop->layout.tensors > 1 && !loop->fuse_failed &&
-      !loop->rounds.undivided && in->trigger != WEIR_TRIGGER_FALLBACK && !weir_plan_sparse(&plan)) {
-    const weir_status status =
-        weir_fuse(in, &plan, &loop->layout, loop->gap_s, &loop->learnt.bucket_costs,
-                  weir_constants.hysteresis, loop->next_table, &fused);
-    if (status != WEIR_OK) stay_undivided(loop, &fused);
-  }
-  decision->buckets = fused.count;
-  if (fused.count > 0) {
-    double backward = 0.0;
-    for (size_t t = 0; t < loop->layout.tensors; t++) backward += loop->gap_s[t];
-    const double rest = fmax(0.0, in->compute - backward);
-    decision->predicted_s = rest + fused.step_s;
-    loop->undivided_s = rest + fused.whole_s;
-    plan.buckets = (uint32_t)fused.count;
-    plan.layout = weir_buckets_name(loop->next_table, fused.count);
-  }
-  if (!decision->switched && plan.layout == loop->current.layout) return WEIR_OK;
-  memcpy(loop->table, loop->next_table, fused.count * sizeof *loop->table);
-  weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
-  return WEIR_OK;
-}
-
 static void explain_sparse(const weir_loop *loop, const weir_decision_input *in, weir_decision *d) {
   const size_t length = strlen(d->why);
   if (!weir_plan_sparse(&d->choice.plan) || !d->switched) return;
@@ -262,9 +219,11 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
   weir_loop_input(loop, seen, trigger, &input);
   const weir_plan before = loop->current;
   weir_status status = weir_decide(&input, decision);
+  if (status == WEIR_OK && loop->policy->id == WEIR_POLICY_WEIR)
+    status = weir_loop_look_ahead(loop, &input, decision);
   if (status != WEIR_OK) return status;
   if (loop->policy->id == WEIR_POLICY_WEIR)
-    status = divide(loop, &input, decision);
+    status = weir_loop_divide(loop, &input, decision);
   else
     decision->buckets = loop->current.buckets;
   if (loop->policy->id != WEIR_POLICY_WEIR && decision->switched)

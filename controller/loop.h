@@ -225,6 +225,16 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
 /* Decide, journal it, and direct a switch when the decision is one. */
 weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                              weir_decision *decision);
+/* Buckets (divide.c).  Before a decision of policy weir stands: what they would save of a step, of
+ * the plan that it takes and of those of more bits that may be as fast with them; then it is made
+ * again, knowing that. */
+weir_status weir_loop_look_ahead(weir_loop *loop, weir_decision_input *input,
+                                 weir_decision *decision);
+/* Buckets for the plan decided.  One that stays is divided anew only when the network has changed,
+ * or when it has no buckets yet: what its buckets cost now is known by measuring them alone.  It
+ * loses them where they have failed, and for a trial. */
+weir_status weir_loop_divide(weir_loop *loop, const weir_decision_input *input,
+                             weir_decision *decision);
 /* Go on under another plan, whether it is known what it costs or not. */
 weir_status weir_loop_begin_stage(weir_loop *loop, const weir_observation *seen,
                                   const weir_plan *plan);
