@@ -9,7 +9,8 @@
 
 enum { SESSION_RANKS_MOST = 16 };
 
-/* Of a rank of a group of threads; the strings are the caller's. */
+/* Of a rank of a group of threads; the strings are the caller's.  No network is measured, which
+ * takes a start longer than most tests, unless a test asks for it. */
 static inline weir_options session_options(int rank, int ranks, const char *where,
                                            const char *policy) {
   weir_options options;
@@ -20,6 +21,7 @@ static inline weir_options session_options(int rank, int ranks, const char *wher
   options.rendezvous = where;
   options.policy = policy;
   options.timeout_s = 20;
+  options.active_probes = false;
   return options;
 }
 

@@ -80,6 +80,7 @@ static void note_path(const weir_session *session, outcome *out) {
 
 static weir_status train(const run *r, int rank, const char *where, outcome *out) {
   weir_options options = session_options(rank, RANKS, where, r->policy);
+  options.active_probes = true;
   weir_session *session = NULL;
   weir_step_info info = {.struct_size = sizeof info};
   options.transport = "tcp";

@@ -236,6 +236,7 @@ static void *share_memory(void *argument) {
   sharer *s = argument;
   FREED float *g = calloc(MANY, sizeof *g);
   weir_options options = session_options(s->rank, PAIR, s->where, "weir");
+  options.active_probes = true;
   options.update_rule = "sgd";
   weir_session *session = NULL;
   s->status = session_open(&session, &options, MANY);

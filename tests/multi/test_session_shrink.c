@@ -28,6 +28,7 @@ typedef struct trainer {
   const char *gone; /* a file that rank 0 takes with it */
   test_device d;
   bool device;  /* gradients are on it */
+  bool probes;  /* where some rank has a device; else nothing asks what the network is like */
   float *there; /* they are, then */
   weir_session *session;
   float moved[N]; /* sum over committed steps of ranks * average */
@@ -112,6 +113,7 @@ static void *trainer_main(void *argument) {
   options.timeout_s = 10;
   options.momentum_correction = t->momentum;
   options.memory_limit = t->limit;
+  options.active_probes = t->probes;
   if (t->device) {
     (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
     t->d = test_device_open();
@@ -175,7 +177,8 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
                      .registered = registered,
                      .mine = r,
                      .momentum = momentum,
-                     .device = devices >> r & 1};
+                     .device = devices >> r & 1,
+                     .probes = devices != 0};
     cr_assert_eq(pthread_create(&thread[r], NULL, trainer_main, &t[r]), 0);
   }
   for (int r = 0; r < ranks; r++) (void)pthread_join(thread[r], NULL);

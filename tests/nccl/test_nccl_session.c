@@ -103,6 +103,7 @@ static weir_status train(weir_session *session, const worker *w) {
 static void *work(void *argument) {
   worker *w = argument;
   weir_options options = session_options(w->rank, RANKS, w->where, w->policy);
+  options.active_probes = true;
   weir_session *session = NULL;
   machine = w->machine;
   options.transport = w->transport;
