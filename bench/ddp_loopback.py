@@ -11,6 +11,7 @@ import copy
 import json
 import statistics
 import time
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -37,9 +38,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     sizes = [784, width, width, width // 2]
-    layers = [
-        m for a, b in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())
-    ]
+    layers = [m for a, b in pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]
     net = nn.Sequential(*layers, nn.Linear(sizes[-1], 10))
     plain = DistributedDataParallel(copy.deepcopy(net), bucket_cap_mb=2)
     ours = DistributedDataParallel(net, bucket_cap_mb=2)
@@ -53,7 +52,7 @@ def main() -> None:
         trials="off",
     )
     hook, buckets = 0.0, 0
-    state = ours._comm_hooks[0][1]
+    state = ours._comm_hooks[0][1]  # DDP keeps what it calls the hook with
     inner = state.work
 
     def timed(bucket):

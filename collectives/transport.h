@@ -97,8 +97,9 @@ typedef struct weir_watch_ops {
 
 typedef struct weir_transport_ops {
   const char *name;
-  /* All of it is one machine's memory, which is measured once: it does not change as networks do,
-   * and how long its ranks wait for processors is no matter of its rate. */
+  /* Messages go through one machine's memory alone.  Its rate is measured once, at the start: it
+   * does not change as networks do, and exchanges there mostly tell how long ranks wait for
+   * processors. */
   bool within_memory;
   /* Complete all sends and receives concurrently, in any order; the caller's buffers may be reused
    * on return.  Several messages to or from one peer keep their array order. */

@@ -1,6 +1,6 @@
-/* Buckets of the plan that is decided, and what they would save of plans of more bits.  Plans are
- * compared by what they take of a gradient as a whole; but what is exchanged while the
- * backward pass runs takes nothing of a step, and then few bits would be sent for nothing. */
+/* Buckets of the plan that is decided, and what buckets would save under plans of more bits.  Plans
+ * are compared by what they take for a gradient as a whole; but what is exchanged while the
+ * backward pass runs adds nothing to a step, and then few bits would be sent for nothing. */
 #include <math.h>
 #include <string.h>
 
@@ -81,7 +81,7 @@ weir_status weir_loop_look_ahead(weir_loop *loop, weir_decision_input *in, weir_
   if (in->risk == WEIR_RISK_BOLD || !may_divide(loop, in)) return WEIR_OK;
   const double fewest = weir_plan_bits(&chosen.plan), hidden_s = backward_s(loop);
   const double saved_s = look_at(loop, &chosen.plan, INFINITY, in);
-  /* What one of fewer bits would have hidden is no reason to stay with it. */
+  /* A plan in force that has fewer bits is not to stay because buckets would hide more of it. */
   if (in->current.codec != chosen.plan.codec || in->current.cr != chosen.plan.cr)
     (void)look_at(loop, &in->current, weir_plan_bits(&in->current) > fewest ? INFINITY : saved_s,
                   in);

@@ -173,11 +173,6 @@ void weir_feed_collect(weir_session *session) {
   if (session->feed.exchanges % CROSS_EVERY == 0) feed_cross(session);
 }
 
-/* All that there is to know, which exchanges then do not tell. */
-static bool told_at_start(const weir_session *session) {
-  return session->options.active_probes && session->transport->ops->within_memory;
-}
-
 void weir_feed_exchange(weir_session *session, const weir_header *headers, int ranks,
                         const weir_step_record *record) {
   weir_feed *state = &session->feed;
@@ -187,7 +182,7 @@ void weir_feed_exchange(weir_session *session, const weir_header *headers, int r
     bool lost = false;
     for (int r = 0; r < ranks; r++) lost = lost || (headers[r].flags & WEIR_HEADER_NONFINITE);
     state->step = info->step + (info->trial || lost ? 0 : 1);
-  } else if (ranks > 1 && state->exchanges > 0 && !told_at_start(session)) {
+  } else if (ranks > 1 && state->exchanges > 0 && !state->told_at_start) {
     /* Ranks come to an exchange at different times, and who comes late finds all there and is
      * through at once: no single rank's time is the network's.  What one exchange saves the next
      * one pays, so the mean over ranks and two exchanges is steady, and goes with the mean of their

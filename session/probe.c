@@ -261,7 +261,7 @@ weir_status weir_probe_start(weir_session *session) {
 
 static bool measures(const weir_session *session) {
   return session->options.world_size > 1 && session->options.virtual_network == NULL &&
-         session->options.active_probes && !session->transport->ops->within_memory;
+         session->options.active_probes && !session->feed.told_at_start;
 }
 
 weir_status weir_probe_run(weir_session *session, bool thorough) {

@@ -504,7 +504,10 @@ static weir_status calibrate(weir_session *session) {
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
   weir_link link = {.alpha = now.latency_s, .beta = now.bandwidth > 0 ? 1.0 / now.bandwidth : 0};
   const weir_status status = weir_calibrate_processors(session->comm, &link);
-  if (status == WEIR_OK && link.beta > 0) weir_feed_probe(session, 1 / link.beta, 0);
+  session->feed.told_at_start = link.beta > 0 && session->transport->ops->within_memory;
+  /* Of the link between two ranks: one that knows its own better keeps to that. */
+  if (status == WEIR_OK && link.beta > 0 && !(now.bandwidth > 0))
+    weir_feed_probe(session, 1 / link.beta, 0);
   /* Its messages wait for token buckets to fill: better than nothing, but not than trains. */
   if (session->rate_exact) weir_feed_skip_flows(session);
   if (status == WEIR_OK && session->controller != NULL)

@@ -58,7 +58,8 @@ typedef struct weir_feed {
   uint32_t flows;           /* of the transport, seen so far */
   weir_tcp_reader *readers; /* per rank */
   uint64_t exchanges;
-  double comm_s;                               /* mean over ranks of the exchange before the last */
+  bool told_at_start; /* memory, whose rate is known: exchanges and probes are not asked */
+  double comm_s;      /* mean over ranks of the exchange before the last */
   weir_cost_terms terms, terms_before;         /* of the last exchange, and of that before it */
   uint32_t latency_changes, bandwidth_changes; /* at the last header */
   char interface_name[16];                     /* "" when cross traffic cannot be told */

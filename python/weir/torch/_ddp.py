@@ -199,12 +199,12 @@ class Attached:
             target=_serve, args=(self._queue, self._place), name="weir", daemon=True
         )
         self._thread.start()
-        self._sees_backward = watches = self._finds_loss or self._ends_backward
-        if watches:
+        self._sees_backward = self._finds_loss or self._ends_backward
+        if self._sees_backward:
             _loss.watch()
         self._looks = functools.partial(_look_for_thrown, weakref.ref(self))
         # By close(), or when the model has been dropped without.
-        self._leave = weakref.finalize(self, _leave, self._queue, self._held, watches)
+        self._leave = weakref.finalize(self, _leave, self._queue, self._held, self._sees_backward)
         self._leave.atexit = False
 
         self._hooks: list[Any] = []
@@ -340,9 +340,8 @@ class Attached:
             return
         self._look_for_thrown()
         self._pass = _loss.here()
-        if (
-            self._sees_backward and self._looks not in self._pass.first
-        ):  # zero_grad may come after this
+        # zero_grad may come after this.
+        if self._sees_backward and self._looks not in self._pass.first:
             self._pass.first += (self._looks,)
         if self._announced:
             return
