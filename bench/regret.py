@@ -43,6 +43,7 @@ POLICIES = {
     "powersgd1": "powersgd:1:dense-halving",
     "powersgd4": "powersgd:4:dense-halving",
     "powersgd16": "powersgd:16:dense-halving",
+    "bilateral16": "bilateral:16:dense-halving",
     "topk.1": "topk:0.1:ag:auto-bf16",
     "topk.03": "topk:0.03:ag:auto-bf16",
     "topk.01": "topk:0.01:ag:auto-bf16",
@@ -67,6 +68,7 @@ ALGORITHMS = {
     "sra": ["ag-direct:huffman"],
     "ag": ["ag-direct"],
 }
+LOW_RANK = {"powersgd", "bilateral"}
 # Low rank's factors may travel rounded, too, which changes its loss by chance alone
 # (docs/reference/performance.md, "Low rank in fewer bits").
 FACTORS = [f"dense-{how}:auto-bf16" for how in ("halving", "doubling", "direct")] + [
@@ -184,7 +186,7 @@ def plans_of(policy):
     """A fixed policy's plan by each of its algorithms, the one that is trained first."""
     trained = POLICIES[policy]
     codec, _, collective = trained.split(":")[:3]
-    others = ALGORITHMS[collective] + (FACTORS if codec == "powersgd" else [])
+    others = ALGORITHMS[collective] + (FACTORS if codec in LOW_RANK else [])
     plain = trained.removesuffix(":huffman")
     if collective == "ag" and plain != trained:
         others = [f"{other}:huffman" for other in others]

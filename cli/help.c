@@ -73,7 +73,8 @@ static gboolean goes(uint32_t codec, uint32_t scheme) {
 static const char *ratio(uint32_t codec) {
   uint32_t scheme = 0;
   while (scheme + 1 < WEIR_SCHEME_COUNT && !goes(codec, scheme)) scheme++;
-  if (scheme == WEIR_SCHEME_LOW_RANK) return "   (CR: the rank, 1 to 64)";
+  if (scheme == WEIR_SCHEME_LOW_RANK)
+    return fit(codec, scheme, 1.0) ? "   (CR: the rank, 1 to 64)" : "   (CR: the rank, 1 to 32)";
   if (!fit(codec, scheme, 1.0)) return "   (CR: bits an element / 32)";
   return fit(codec, scheme, 0.3) ? "" : "   (CR: 1)";
 }
@@ -167,8 +168,8 @@ char *help_policies(const char *ending) {
       text,
       "\n"
       "      quantizers by ag, sra and hier-sra: huffman (codes by how often they occur)\n"
-      "      powersgd by dense-sra and dense-one-shot (5 bits): huffman\n"
-      "      powersgd by any other dense (fp32): auto-bf16 (16 bits)\n"
+      "      powersgd and bilateral by dense-sra and dense-one-shot (5 bits): huffman\n"
+      "      powersgd and bilateral by any other dense (fp32): auto-bf16 (16 bits)\n"
       "qsgd may name its bucket instead, bucket=64 to bucket=8192 elements (128)\n");
   g_string_append(text, ending);
   return g_string_free(text, FALSE);

@@ -46,9 +46,10 @@ static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[
   weir_sum sum;
   int count = 0;
   if (plan->scheme >= WEIR_SCHEME_COUNT || !weir_sum_of(plan, &sum)) return 0;
-  if (plan->scheme == WEIR_SCHEME_LOW_RANK && kept < elements) { /* two sums of `kept` values */
-    out[count++] = sum_part(&sum, 0.5 * width * (double)kept);
-    out[count++] = out[0];
+  if (plan->scheme == WEIR_SCHEME_LOW_RANK && kept < elements) { /* `kept` values in all */
+    const bool at_once = weir_codecs[plan->codec]->at_once;
+    out[count++] = sum_part(&sum, (at_once ? 1.0 : 0.5) * width * (double)kept);
+    if (!at_once) out[count++] = out[0];
   } else if (plan->scheme == WEIR_SCHEME_DENSE || plan->scheme == WEIR_SCHEME_LOW_RANK) {
     out[count++] =
         sum_part(&sum, (weir_codecs[plan->codec]->rounds ? 2.0 : 4.0) * (double)elements);
@@ -108,15 +109,17 @@ static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape,
   return weir_cost_compressed_between(row->id, shape, link, &coder, elements, (double)kept);
 }
 
-/* Low rank whose two sums are of messages, of so many values in all. */
+/* Low rank whose sums are of messages, of so many values in all. */
 static weir_cost_terms encoded_factors(const weir_plan *plan, weir_group_shape shape,
                                        const weir_link *link, size_t kept) {
   const weir_coder coder = weir_factor_coder(plan);
-  const size_t half = (kept + 1) / 2;
+  const size_t sums = weir_codecs[plan->codec]->at_once ? 1 : 2, each = (kept + sums - 1) / sums;
   const weir_cost_terms one =
-      weir_cost_compressed_between(weir_compressed_of(plan)->id, shape, link, &coder, half,
-                                   (double)weir_coder_bound(&coder, half));
-  return (weir_cost_terms){2 * one.alpha_terms, 2 * one.byte_terms, 2 * one.spread_terms};
+      weir_cost_compressed_between(weir_compressed_of(plan)->id, shape, link, &coder, each,
+                                   (double)weir_coder_bound(&coder, each));
+  const double times = (double)sums;
+  return (weir_cost_terms){times * one.alpha_terms, times * one.byte_terms,
+                           times * one.spread_terms};
 }
 
 /* HiTopKComm in a group that is known to have no two levels of equal machines, where each rank's

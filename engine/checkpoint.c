@@ -12,7 +12,7 @@ static size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 /* Of the columns there were when the checkpoint was prepared. */
 static size_t warm_bytes(const weir_engine *engine) {
-  return engine->checkpoint.warm_rank * engine->warm.columns * sizeof(float);
+  return engine->checkpoint.warm_rank * engine->warm.width * sizeof(float);
 }
 
 weir_status weir_checkpoint_prepare(weir_engine *engine) {
@@ -46,7 +46,7 @@ void weir_checkpoint_take(weir_engine *engine) {
   weir_checkpoint *point = &engine->checkpoint;
   unsigned char *to = point->memory;
   engine->backend->keep(engine, false);
-  if (warm_bytes(engine) > 0) memcpy(to, engine->warm.q, warm_bytes(engine));
+  if (warm_bytes(engine) > 0) memcpy(to, engine->warm.values, warm_bytes(engine));
   to += aligned(warm_bytes(engine));
   for (size_t i = 0; i < engine->state_count; i++) {
     memcpy(to, engine->states[i].data, engine->states[i].bytes);
@@ -63,7 +63,7 @@ void weir_checkpoint_restore(weir_engine *engine) {
   const weir_checkpoint *point = &engine->checkpoint;
   const unsigned char *from = point->memory;
   engine->backend->keep(engine, true);
-  if (warm_bytes(engine) > 0) memcpy(engine->warm.q, from, warm_bytes(engine));
+  if (warm_bytes(engine) > 0) memcpy(engine->warm.values, from, warm_bytes(engine));
   weir_warm_draw(&engine->warm, point->warm_rank); /* what a trial of higher rank has added */
   from += aligned(warm_bytes(engine));
   for (size_t i = 0; i < engine->state_count; i++) {

@@ -30,7 +30,7 @@ static void put_columns(const weir_bucket *bucket) {
   for (size_t i = 0; i < bucket->layout.tensors; i++) {
     weir_lowrank_tensor(bucket, i, &t);
     for (size_t k = 0; k < weir_lowrank_rank(bucket) && !t.whole; k++)
-      memcpy(bucket->value + t.q + k * t.columns, warm->q + k * warm->columns + warm->at[t.tensor],
+      memcpy(bucket->value + t.q + k * t.columns, weir_warm_column(warm, &t, k, 0),
              t.columns * sizeof(float));
   }
 }

@@ -266,7 +266,7 @@ typedef struct weir_engine_memory {
   uint64_t committed, turn;
   bool zero;                  /* the residual counts as nothing at all, whatever it holds */
   float *residual, *velocity; /* n each; velocity: NULL without momentum */
-  float *columns;             /* of powersgd: column k of tensor t at k * width + at[t] */
+  float *columns;             /* of low rank: those of tensor t at k * width + at[t] (weir_warm) */
   size_t rank, width;
   const size_t *at;
   weir_plan plan;                /* in force */

@@ -102,13 +102,15 @@ static weir_status prepare_shared(weir_bucket *bucket) {
 
 /* P of every matrix; what travels whole leaves nothing behind. */
 static weir_status project(weir_bucket *bucket) {
+  bucket->at_once = bucket->codec->at_once && weir_warm_there(bucket);
+  if (bucket->at_once) return weir_bilateral_project(bucket);
   const weir_warm *warm = &bucket->engine->warm;
   weir_thin t = {0};
   for (size_t i = 0; i < bucket->layout.tensors; i++) {
     weir_lowrank_tensor(bucket, i, &t);
     float *const e = bucket->fed + t.at;
     if (!t.whole) {
-      weir_powersgd_project(e, t.rows, t.columns, warm->q + warm->at[t.tensor], warm->columns,
+      weir_powersgd_project(e, t.rows, t.columns, weir_warm_column(warm, &t, 0, 0), warm->width,
                             weir_lowrank_rank(bucket), bucket->value + t.p);
     } else if (t.n > 0) {
       memcpy(bucket->value + t.p, e, t.n * sizeof *e);
@@ -305,8 +307,8 @@ static bool publish_shared(weir_bucket *bucket, float share) {
 }
 
 static void expand(const weir_bucket *bucket, const weir_thin *t, float *to, float share) {
-  weir_powersgd_expand(bucket->value + t->p, t->rows, bucket->value + t->q, t->columns,
-                       weir_lowrank_rank(bucket), to, false);
+  weir_powersgd_expand(bucket->value + t->left, t->rows, bucket->value + t->right, t->columns,
+                       t->width, to, false);
   weir_scale(to, t->n, share);
 }
 
@@ -319,18 +321,18 @@ typedef struct tile {
 
 /* A matrix of 16 bits has no floats to be expanded to; element by element it is the same. */
 static bool expand_half(weir_bucket *bucket, const weir_thin *t, float share) {
-  const size_t rank = weir_lowrank_rank(bucket);
+  const size_t rank = t->width;
   bool finite = true;
   tile part;
   for (size_t c = 0; c < t->columns; c += STRIP) {
     const size_t columns = least(t->columns - c, STRIP);
     for (size_t k = 0; k < rank; k++)
-      memcpy(part.q + k * columns, bucket->value + t->q + k * t->columns + c,
+      memcpy(part.q + k * columns, bucket->value + t->right + k * t->columns + c,
              columns * sizeof(float));
     for (size_t r = 0; r < t->rows; r += BLOCK / STRIP) {
       const size_t rows = least(t->rows - r, BLOCK / STRIP);
       for (size_t k = 0; k < rank; k++)
-        memcpy(part.p + k * rows, bucket->value + t->p + k * t->rows + r, rows * sizeof(float));
+        memcpy(part.p + k * rows, bucket->value + t->left + k * t->rows + r, rows * sizeof(float));
       weir_powersgd_expand(part.p, rows, part.q, columns, rank, part.to, false);
       for (size_t i = 0; i < rows; i++)
         finite = publish_run(bucket, t->tensor, (r + i) * t->columns + c, part.to + i * columns,

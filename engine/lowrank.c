@@ -25,6 +25,7 @@ size_t weir_lowrank_rank(const weir_bucket *bucket) { return weir_powersgd_rank(
 
 void weir_lowrank_tensor(const weir_bucket *bucket, size_t i, weir_thin *t) {
   const size_t rank = weir_lowrank_rank(bucket);
+  const size_t next = t->whole ? t->left : t->right + t->width * t->columns; /* of bilateral's */
   if (i > 0) {
     t->p += t->whole ? t->n : rank * t->rows;
     t->q += t->whole ? 0 : rank * t->columns;
@@ -37,6 +38,14 @@ void weir_lowrank_tensor(const weir_bucket *bucket, size_t i, weir_thin *t) {
   t->rows = bucket->engine->warm.rows[t->tensor];
   t->columns = t->n / t->rows;
   t->whole = !weir_powersgd_thins(t->rows, t->n, rank);
+  t->width = bucket->at_once ? 2 * rank : rank;
+  if (!bucket->at_once) {
+    t->left = t->p;
+    t->right = t->q;
+  } else {
+    t->left = i > 0 ? next : bucket->kept;
+    t->right = t->left + t->width * t->rows;
+  }
 }
 
 size_t weir_lowrank_floats(const weir_bucket *bucket, size_t *first_sum) {
@@ -54,8 +63,7 @@ size_t weir_lowrank_floats(const weir_bucket *bucket, size_t *first_sum) {
 
 /* --- the exchange ----------------------------------------------------------------------------- */
 
-/* Is e too large to be projected?  All of it stays in the residuals then. */
-static bool too_large(const weir_bucket *bucket) {
+bool weir_lowrank_too_large(const weir_bucket *bucket) {
   return !(sqrt(bucket->passage.moments.sum_square) <= WEIR_POWERSGD_LIMIT);
 }
 
@@ -89,9 +97,10 @@ static weir_status project_back(weir_bucket *bucket, bool large) {
   return WEIR_OK;
 }
 
-/* P's columns have length 1, so that no element of P Q^T is larger than Q's largest times their
- * number.  May what both sums say not be finite? */
-static bool is_large(const weir_bucket *bucket) {
+/* One factor of every product has columns of length 1, so that no element is larger than the other
+ * factor's largest times their number. */
+bool weir_lowrank_is_large(const weir_bucket *bucket) {
+  const size_t columns = weir_lowrank_rank(bucket) * (bucket->at_once ? 2 : 1);
   float most = 0;
   bool finite = true;
   for (size_t i = 0; i < bucket->kept; i++) {
@@ -99,12 +108,11 @@ static bool is_large(const weir_bucket *bucket) {
     finite = finite && size <= FLT_MAX;
     most = size > most ? size : most;
   }
-  return !finite || (double)most * (double)weir_lowrank_rank(bucket) > (double)FLT_MAX / 2;
+  return !finite || (double)most * (double)columns > (double)FLT_MAX / 2;
 }
 
-/* A sum of `count` values at `from`; rounded, what it loses on this rank is at the same place of
- * bucket->error. */
-static weir_status sum(weir_bucket *bucket, size_t from, size_t count, weir_headers *headers) {
+weir_status weir_lowrank_sum(weir_bucket *bucket, size_t from, size_t count,
+                             weir_headers *headers) {
   weir_comm *comm = bucket->engine->config.comm;
   float *const x = bucket->value + from;
   float *const lost = bucket->error != NULL ? bucket->error + from : NULL;
@@ -134,17 +142,18 @@ weir_status weir_lowrank_take_off(weir_bucket *bucket) {
 }
 
 weir_status weir_exchange_lowrank(weir_bucket *bucket, weir_headers *headers) {
+  if (bucket->at_once) return weir_bilateral_exchange(bucket, headers);
   weir_engine *engine = bucket->engine;
   const size_t first = bucket->first_sum;
-  const bool large = too_large(bucket);
+  const bool large = weir_lowrank_too_large(bucket);
   if (large) spoil(bucket);
-  weir_status status = sum(bucket, 0, first, NULL);
+  weir_status status = weir_lowrank_sum(bucket, 0, first, NULL);
   if (status == WEIR_OK) status = project_back(bucket, large);
-  if (status == WEIR_OK) status = sum(bucket, first, bucket->kept - first, headers);
+  if (status == WEIR_OK) status = weir_lowrank_sum(bucket, first, bucket->kept - first, headers);
   if (status != WEIR_OK) return status;
   if (bucket->error != NULL) status = weir_lowrank_take_off(bucket);
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
-  bucket->overflow = is_large(bucket);
+  bucket->overflow = weir_lowrank_is_large(bucket);
   bucket->settled = true;
   weir_lap_compress(bucket);
   return WEIR_OK;
@@ -152,9 +161,12 @@ weir_status weir_exchange_lowrank(weir_bucket *bucket, weir_headers *headers) {
 
 /* --- where the next step starts from ---------------------------------------------------------- */
 
+size_t weir_warm_width(size_t rows, size_t numel) { return rows > 1 ? numel / rows + rows : 0; }
+
 weir_status weir_warm_shape(weir_engine *engine, const size_t *rows) {
   weir_warm *warm = &engine->warm;
   const weir_layout *layout = &engine->layout;
+  warm->tensors = layout->tensors;
   warm->at = calloc(layout->tensors + 1, sizeof *warm->at);
   warm->rows = calloc(layout->tensors + 1, sizeof *warm->rows);
   if (warm->at == NULL || warm->rows == NULL)
@@ -165,10 +177,10 @@ weir_status weir_warm_shape(weir_engine *engine, const size_t *rows) {
     if (n % warm->rows[t] != 0)
       return weir_fail(WEIR_E_INVALID, "tensor %zu of %zu elements does not have %zu rows", t, n,
                        warm->rows[t]);
-    warm->at[t] = warm->columns;
-    if (warm->rows[t] > 1) warm->columns += n / warm->rows[t];
+    warm->at[t] = warm->width;
+    warm->width += weir_warm_width(warm->rows[t], n);
   }
-  warm->at[layout->tensors] = warm->columns;
+  warm->at[layout->tensors] = warm->width;
   return WEIR_OK;
 }
 
@@ -177,37 +189,84 @@ static uint64_t seed_of(size_t column, uint64_t turn) {
   return weir_hash(WEIR_HASH_INIT, words, sizeof words);
 }
 
+/* Of every matrix the part for Q; there is no B yet. */
+static void draw_column(const weir_warm *warm, float *to, uint64_t seed) {
+  weir_rng rng = weir_rng_of(seed);
+  memset(to, 0, warm->width * sizeof *to);
+  for (size_t t = 0; t < warm->tensors; t++)
+    for (size_t i = warm->at[t]; i + warm->rows[t] < warm->at[t + 1]; i++)
+      to[i] = (float)weir_rng_normal(&rng);
+}
+
 void weir_warm_draw(weir_warm *warm, size_t from) {
   for (size_t k = from; k < warm->rank; k++)
-    weir_powersgd_draw(warm->q + k * warm->columns, warm->columns, seed_of(k, 0));
+    draw_column(warm, warm->values + k * warm->width, seed_of(k, 0));
 }
 
 weir_status weir_warm_reserve(weir_engine *engine, size_t rank) {
   weir_warm *warm = &engine->warm;
   if (rank <= warm->rank) return WEIR_OK;
   size_t count, bytes;
-  float *q = NULL;
-  if (!__builtin_mul_overflow(rank, warm->columns, &count) &&
-      !__builtin_mul_overflow(count, sizeof *q, &bytes))
-    q = realloc(warm->q, bytes > 0 ? bytes : 1);
-  if (q == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu columns of low rank", rank);
+  float *values = NULL;
+  if (!__builtin_mul_overflow(rank, warm->width, &count) &&
+      !__builtin_mul_overflow(count, sizeof *values, &bytes))
+    values = realloc(warm->values, bytes > 0 ? bytes : 1);
+  if (values == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu columns of low rank", rank);
   const size_t from = warm->rank;
-  warm->q = q;
+  warm->values = values;
   warm->rank = rank;
   weir_warm_draw(warm, from);
   return WEIR_OK;
 }
 
+const float *weir_warm_column(const weir_warm *warm, const weir_thin *t, size_t k, size_t from) {
+  return warm->values + k * warm->width + warm->at[t->tensor] + from;
+}
+
+/* Under plans of other codecs B lies less and less well, and the first step makes a new one. */
+void weir_warm_age(weir_engine *engine) {
+  const weir_warm *warm = &engine->warm;
+  for (size_t i = 0; i < engine->set.count; i++)
+    if (engine->set.bucket[i].thin) return;
+  for (size_t k = 0; k < warm->rank; k++)
+    for (size_t t = 0; t < warm->tensors; t++)
+      if (warm->rows[t] > 1)
+        memset(warm->values + k * warm->width + warm->at[t + 1] - warm->rows[t], 0,
+               warm->rows[t] * sizeof *warm->values);
+}
+
+bool weir_warm_there(const weir_bucket *bucket) {
+  weir_thin t = {0};
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    if (t.whole) continue;
+    const float *b =
+        weir_warm_column(&bucket->engine->warm, &t, weir_lowrank_rank(bucket) - 1, t.columns);
+    return weir_sum_square(b, t.rows) > 0.0;
+  }
+  return true;
+}
+
+/* A column that has died, its matrix being of lower rank, is drawn anew. */
+static void keep(const weir_bucket *bucket, const float *column, size_t n, size_t at) {
+  float *const to = bucket->engine->warm.values + at;
+  if (!weir_powersgd_normalise(column, n, to))
+    weir_powersgd_draw(to, n, seed_of(at, bucket->engine->turn + 1));
+}
+
 void weir_warm_commit(weir_bucket *bucket) {
   const weir_warm *warm = &bucket->engine->warm;
+  const size_t rank = weir_lowrank_rank(bucket);
   if (!bucket->thin) return;
   weir_thin t = {0};
   for (size_t i = 0; i < bucket->layout.tensors; i++) {
     weir_lowrank_tensor(bucket, i, &t);
-    for (size_t k = 0; k < weir_lowrank_rank(bucket) && !t.whole; k++) {
-      const size_t at = k * warm->columns + warm->at[t.tensor];
-      if (!weir_powersgd_normalise(bucket->value + t.q + k * t.columns, t.columns, warm->q + at))
-        weir_powersgd_draw(warm->q + at, t.columns, seed_of(at, bucket->engine->turn + 1));
+    if (t.whole) continue;
+    if (bucket->at_once) weir_bilateral_advance(bucket, &t);
+    for (size_t k = 0; k < rank; k++) {
+      const size_t at = k * warm->width + warm->at[t.tensor];
+      keep(bucket, bucket->value + t.q + k * t.columns, t.columns, at);
+      keep(bucket, bucket->value + t.p + k * t.rows, t.rows, at + t.columns);
     }
   }
 }
@@ -215,5 +274,5 @@ void weir_warm_commit(weir_bucket *bucket) {
 void weir_warm_release(weir_warm *warm) {
   free(warm->rows);
   free(warm->at);
-  free(warm->q);
+  free(warm->values);
 }

@@ -22,7 +22,8 @@ weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, wei
   const weir_wire_format format = (weir_wire_format)plan->wire;
   weir_bucket_room room = {0};
   if (scheme == WEIR_SCHEME_LOW_RANK) {
-    room.values = kept;
+    /* bilateral: and two factors of twice as many columns. */
+    room.values = kept < n && codec->at_once ? 3 * kept : kept;
     if (weir_sums_rounded(plan)) /* and a rank's own Q, where there is any */
       room.errors = kept == n ? kept : 2 * kept;
   } else if (scheme == WEIR_SCHEME_PATH) {

@@ -66,7 +66,7 @@ static weir_status share_state(weir_engine *engine, uint64_t columns, int from, 
                                unsigned char *memory) {
   const bool takes = missed || memory == NULL;
   static const char name[] = "weir state after a loss";
-  const size_t warm = (size_t)columns * engine->warm.columns * sizeof *engine->warm.q;
+  const size_t warm = (size_t)columns * engine->warm.width * sizeof *engine->warm.values;
   weir_comm_step(engine->config.comm, weir_hash(WEIR_HASH_INIT, name, sizeof name),
                  engine->exchanges);
   weir_status status = WEIR_OK;
@@ -77,8 +77,8 @@ static weir_status share_state(weir_engine *engine, uint64_t columns, int from, 
     at += takes ? state->bytes : 0;
   }
   if (status == WEIR_OK && warm > 0)
-    status =
-        receive(engine, from, memory ? (void *)(memory + at) : (void *)engine->warm.q, warm, takes);
+    status = receive(engine, from, memory ? (void *)(memory + at) : (void *)engine->warm.values,
+                     warm, takes);
   return status;
 }
 
@@ -90,8 +90,8 @@ static void take_state(weir_engine *engine, uint64_t columns, const unsigned cha
       memcpy(engine->states[i].data, memory + at, engine->states[i].bytes);
     at += engine->states[i].bytes;
   }
-  const size_t warm = (size_t)columns * engine->warm.columns * sizeof *engine->warm.q;
-  if (warm > 0) memcpy(engine->warm.q, memory + at, warm);
+  const size_t warm = (size_t)columns * engine->warm.width * sizeof *engine->warm.values;
+  if (warm > 0) memcpy(engine->warm.values, memory + at, warm);
 }
 
 static uint64_t fewest_columns(const weir_standing *all, int ranks) {
@@ -111,7 +111,7 @@ static weir_status catch_up(weir_engine *engine, const weir_standing *all, int r
   weir_status status = fresh ? weir_warm_reserve(engine, (size_t)columns) : WEIR_OK;
   if (status != WEIR_OK) return status;
   if (rank != leader) {
-    const size_t warm = (size_t)columns * engine->warm.columns * sizeof *engine->warm.q;
+    const size_t warm = (size_t)columns * engine->warm.width * sizeof *engine->warm.values;
     memory = malloc(missed ? (size_t)all[leader].state_bytes + warm + 1 : PIECE);
     if (memory == NULL)
       return weir_fail(WEIR_E_NOMEM, "no memory for the state of rank %d", leader);

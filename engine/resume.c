@@ -22,9 +22,9 @@ weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engin
   if (status != WEIR_OK) return status;
   *memory = (weir_engine_memory){.committed = engine->committed,
                                  .turn = engine->turn,
-                                 .columns = engine->warm.q,
+                                 .columns = engine->warm.values,
                                  .rank = engine->warm.rank,
-                                 .width = engine->warm.columns,
+                                 .width = engine->warm.width,
                                  .at = engine->warm.at,
                                  .plan = engine->plan,
                                  .table = engine->table,

@@ -59,6 +59,7 @@ typedef struct weir_bucket {
   bool whole;            /* every element is summed by an all-reduce, as it is or as bf16 */
   bool all;              /* or so, or compressed on its way: the exchange works on all of e */
   bool parts;            /* compressed on its way by the backend, which has the sum */
+  bool at_once;          /* low rank in one sum, in this step */
   bool leaves;           /* something of e stays behind as residual */
   bool damped;           /* half of the residual is fed, the other half stays as well */
   weir_cost_terms terms; /* what its exchange is expected to cost */
@@ -145,12 +146,13 @@ typedef struct weir_checkpoint {
   size_t warm_rank;
 } weir_checkpoint;
 
-/* What powersgd starts the next step from: Q's columns of all matrices, of length 1.  Column k of
- * tensor t lies at q + k * columns + at[t].  The same on all ranks, as what it comes from is. */
+/* What low rank starts the next step from: of every matrix a column of Q and then one of
+ * bilateral's B, each of length 1, but B's of zeros as long as there are none.  Column k of tensor
+ * t's Q lies at values + k * width + at[t].  The same on all ranks, as what it comes from is. */
 typedef struct weir_warm {
-  float *q;
+  float *values;
   size_t rank; /* columns there are; a plan of lower rank uses the first ones */
-  size_t columns;
+  size_t width, tensors;
   size_t *at;   /* tensors + 1 */
   size_t *rows; /* of every tensor; 1: a vector */
 } weir_warm;

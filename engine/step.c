@@ -39,9 +39,10 @@ static weir_status obey(weir_engine *engine) {
   /* All memory first: a failure then has changed nothing, and the call can be repeated. */
   weir_status status = weir_engine_fetch_table(engine, &directive->plan);
   if (status == WEIR_OK && trial && !engine->in_trial) status = weir_checkpoint_prepare(engine);
-  if (status == WEIR_OK)
-    status = weir_engine_adopt(engine, &directive->plan,
-                               directive->plan.buckets > 0 ? engine->table : NULL);
+  if (status != WEIR_OK) return status;
+  weir_warm_age(engine);
+  status = weir_engine_adopt(engine, &directive->plan,
+                             directive->plan.buckets > 0 ? engine->table : NULL);
   if (status != WEIR_OK || follow) return status;
   if (engine->in_trial)
     weir_checkpoint_restore(engine);

@@ -139,9 +139,11 @@ static double mean_gain(const weir_engine *engine) {
   return sum / engine->size;
 }
 
-/* What a bucket's exchange is expected to cost, its codes as coding has made them. */
+/* What a bucket's exchange is expected to cost, its codes as coding has made them.  A first step of
+ * bilateral's sends as much in two sums. */
 static weir_cost_terms expected_terms(const weir_bucket *bucket) {
   weir_cost_terms terms = bucket->terms;
+  if (bucket->thin && bucket->codec->at_once && !bucket->at_once) terms.alpha_terms *= 2;
   const weir_shortened *shortened = &bucket->passage.shortened;
   if (shortened->whole > 0) weir_cost_scale(&terms, shortened->sent / shortened->whole);
   return terms;

@@ -8,7 +8,8 @@
  *              encoding are apart so that any selection can travel in any wire format
  *   encoder    encode() writes every element in few bits, decode() reads it (quantizers).  What
  *              encoding loses, e - decode(encode(e)), is the caller's to keep.
- *   low rank    matrices go as two thin ones, each through an all-reduce (powersgd.h)
+ *   low rank    matrices go as two thin ones, each through an all-reduce (powersgd.h), or both
+ *               through one (bilateral.h)
  *  Scalar code is the oracle for the vector paths chosen at run time.
  *
  * The edges are the same for all of them:
@@ -121,6 +122,7 @@ typedef struct weir_codec {
   bool dense;          /* sends every element by all-reduce; select and encode are NULL */
   bool rounds;         /* dense, as bfloat16: what that loses is the residual */
   bool low_rank;       /* its parts are in kernels/powersgd.h; select and encode are NULL */
+  bool at_once;        /* low rank: both factors go in one sum (kernels/bilateral.h) */
   bool shared_indices; /* all ranks send the same indices: one rank's, or drawn */
   bool by_variance;    /* ... of the rank of largest variance, instead of rank step mod N */
   bool by_tensor;      /* tensors are selected from or encoded apart from each other */

@@ -9,6 +9,7 @@
 #endif
 
 #include "base/base.h"
+#include "kernels/bilateral.h"
 #include "kernels/internal.h"
 #include "kernels/powersgd.h"
 
@@ -201,9 +202,10 @@ double weir_kernel_touched(const weir_plan *plan) {
   return WEIR_KERNEL_STEP_BYTES + (codec->low_rank ? 0.0 : plan->cr * sizeof(float));
 }
 
-/* The elements as a matrix; p, and q behind it on a cache line of its own, lie in value. */
+/* The elements as a matrix; its factors of `width` columns, p, and q behind it on a cache line of
+ * its own, lie in value.  Of bilateral's the halves are B and P, R and Q (kernels/bilateral.c). */
 typedef struct thin {
-  size_t rows, columns, rank;
+  size_t rows, columns, rank, width;
   float *p, *q;
 } thin;
 
@@ -214,9 +216,10 @@ static bool find_thin(const weir_kernel_run *run, thin *t) {
   t->columns = n < 4 * WEIR_SAMPLE ? 32 : 256;
   t->rows = n / t->columns;
   t->rank = weir_powersgd_rank(run->plan->cr);
+  t->width = run->codec->at_once ? 2 * t->rank : t->rank;
   t->p = run->probe->value;
-  t->q = run->probe->value + (t->rank * t->rows + whole - 1) / whole * whole;
-  return weir_powersgd_thins(t->rows, t->rows * t->columns, t->rank);
+  t->q = run->probe->value + (t->width * t->rows + whole - 1) / whole * whole;
+  return weir_powersgd_thins(t->rows, t->rows * t->columns, t->width);
 }
 
 static void forget(weir_kernel_run *run) {
@@ -227,10 +230,30 @@ static void forget(weir_kernel_run *run) {
   }
 }
 
+static void compress_at_once(weir_kernel_run *run, const thin *t) {
+  const weir_kernel_probe *probe = run->probe;
+  float *const b = t->p, *const p = t->p + t->rank * t->rows, *const r = t->q,
+               *const q = t->q + t->rank * t->columns;
+  memcpy(b, probe->g, t->rank * t->rows * sizeof *b);
+  memcpy(q, probe->g, t->rank * t->columns * sizeof *q);
+  weir_powersgd_orthogonalise(b, t->rows, t->rank);
+  weir_powersgd_orthogonalise(q, t->columns, t->rank);
+  weir_powersgd_project(probe->e, t->rows, t->columns, q, t->columns, t->rank, p);
+  forget(run);
+  weir_powersgd_project_back(probe->e, t->rows, t->columns, b, t->rank, r);
+  weir_bilateral_beside(b, t->rows, t->rank, p);
+  forget(run);
+  weir_powersgd_expand(t->p, t->rows, t->q, t->columns, t->width, probe->e, true);
+}
+
 static void compress_low_rank(weir_kernel_run *run) {
   const weir_kernel_probe *probe = run->probe;
   thin t;
   if (!find_thin(run, &t)) return;
+  if (run->codec->at_once) {
+    compress_at_once(run, &t);
+    return;
+  }
   weir_powersgd_project(probe->e, t.rows, t.columns, probe->g, t.columns, t.rank, t.p);
   weir_powersgd_orthogonalise(t.p, t.rows, t.rank);
   forget(run);
@@ -282,7 +305,7 @@ weir_status weir_kernel_decode(weir_kernel_run *run) {
   thin t;
   if (run->codec->low_rank) {
     if (find_thin(run, &t))
-      weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.rank, p->sum, false);
+      weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.width, p->sum, false);
     return WEIR_OK;
   }
   if (run->codec->encode != NULL)

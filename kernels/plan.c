@@ -107,9 +107,10 @@ static bool good_bits(const weir_codec *codec, double bits) {
 static weir_status check_ratio(const weir_codec *codec, double cr) {
   const unsigned least = codec->bits.least, most = codec->bits.most;
   /* Where a plan has a rank, the ratio is nothing that its author has seen. */
-  if (codec->low_rank && !whole(cr * WEIR_POWERSGD_RANK_MAX, 1, WEIR_POWERSGD_RANK_MAX))
-    return weir_fail(WEIR_E_INVALID, "codec %s takes a whole rank from 1 to %d, not %g",
-                     codec->name, WEIR_POWERSGD_RANK_MAX, cr * WEIR_POWERSGD_RANK_MAX);
+  const unsigned ranks = codec->at_once ? WEIR_BILATERAL_RANK_MAX : WEIR_POWERSGD_RANK_MAX;
+  if (codec->low_rank && !whole(cr * WEIR_POWERSGD_RANK_MAX, 1, ranks))
+    return weir_fail(WEIR_E_INVALID, "codec %s takes a whole rank from 1 to %u, not %g",
+                     codec->name, ranks, cr * WEIR_POWERSGD_RANK_MAX);
   if (!(cr > 0.0 && cr <= 1.0)) /* also refuses NaN */
     return weir_fail(WEIR_E_INVALID, "compression ratio %g is outside (0, 1]", cr);
   if (codec->dense && cr != 1.0)

@@ -28,6 +28,9 @@ typedef struct weir_thin {
   size_t at, n; /* elements of the bucket */
   size_t rows, columns;
   size_t p, q; /* q is meaningless when whole */
+  /* What of it all ranks take is a product of `width` columns, of `rows` elements at `left` and of
+   * `columns` at `right`: P and Q, or what bilateral makes of them behind all that travels. */
+  size_t left, right, width;
 } weir_thin;
 
 /* Gradients of a larger l2 norm are not projected: so P, Q and P Q^T stay finite. */

@@ -12,7 +12,7 @@
 #include "controller/controller.h"
 #include "session/state.h"
 
-#define VERSION 2u
+#define VERSION 3u
 #define HAS_VELOCITY 1u
 #define IS_ZERO 2u
 #define RANK_MOST WEIR_POWERSGD_RANK_MAX
@@ -66,7 +66,8 @@ uint64_t weir_resume_likeness(const weir_session *session) {
   return hash != 0 ? hash : 1;
 }
 
-static size_t columns_of(size_t rows, size_t numel) { return rows > 1 ? numel / rows : 0; }
+/* Floats of each column of low rank (weir_warm). */
+static size_t columns_of(size_t rows, size_t numel) { return rows > 1 ? numel / rows + rows : 0; }
 
 weir_status weir_session_save(weir_session *session, weir_write_fn write, void *user) {
   weir_engine_memory m;

@@ -19,6 +19,7 @@
  * - minifloat: Horvath et al., "Natural compression for distributed deep learning"
  * - companded: squares as in Wang et al., "4-bit Shampoo for Memory-Efficient Network Training"
  * - powersgd: Vogels et al., "PowerSGD"
+ * - bilateral: products with rows and columns as in Zhou and Tao, "Bilateral random projections"
  * - path=: Wang et al., "ByteComp: Revisiting Gradient Compression in Distributed Training" */
 #ifndef WEIR_PLAN_H
 #define WEIR_PLAN_H
@@ -68,11 +69,14 @@ typedef enum weir_codec_id {
   /* An encoder whose values lie closer the closer they are to zero. */
   /* "companded": buckets on a grid of squares; cr b/32, b = 3, 3.5, ..., 8 */
   WEIR_CODEC_COMPANDED = 22,
-  WEIR_CODEC_COUNT = 23
+  /* Low rank in one all-reduce. */
+  WEIR_CODEC_BILATERAL = 23, /* "bilateral": matrices by rank 2 r, cr r/64, r = 1..32 */
+  WEIR_CODEC_COUNT = 24
 } weir_codec_id;
 
-/* The largest rank of powersgd. */
+/* The largest ranks of powersgd and of bilateral. */
 #define WEIR_POWERSGD_RANK_MAX 64
+#define WEIR_BILATERAL_RANK_MAX 32
 
 /* Schemes: what is done with what a codec makes.  The names of their collectives begin as said. */
 typedef enum weir_scheme_id {
@@ -143,7 +147,7 @@ typedef struct weir_plan {
    * (8192); 0: 128, which has no other form. */
   uint8_t bucket_log2;
   /* Compression ratio: the fraction kept, in (0, 1]; 1 for dense codecs, bits an element / 32 for
-   * encoders, rank / 64 for powersgd. */
+   * encoders, rank / 64 for powersgd and bilateral. */
   double cr;
   /* 0: the whole gradient at once, as above.  Otherwise the number of buckets, each with its own
    * codec, ratio and collective; the fields above are then the plan that they were made from. */
@@ -206,10 +210,9 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
 weir_status weir_plan_check(const weir_plan *plan);
 
 /* Parse "CODEC:CR:COLLECTIVE[:WIRE]", for example "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".
- * For powersgd the number is the rank: "powersgd:4:dense-ring"; qsgd may name its bucket,
- * "qsgd:0.125:sra:bucket=1024".  Sets every field; id, buckets and
- * layout become 0.  On bad text it returns WEIR_E_INVALID or WEIR_E_PARSE and leaves *plan
- * unchanged. */
+ * For powersgd and bilateral the number is the rank: "powersgd:4:dense-ring"; qsgd may name its
+ * bucket, "qsgd:0.125:sra:bucket=1024".  Sets every field; id, buckets and layout become 0.  On bad
+ * text it returns WEIR_E_INVALID or WEIR_E_PARSE and leaves *plan unchanged. */
 weir_status weir_plan_parse(const char *text, weir_plan *plan);
 
 /* Write the plan string: cr with %.6g, WIRE only when it is not the paper's, a

@@ -256,8 +256,8 @@ weir_status weir_register_tensor(weir_session *session, const char *name, size_t
                                  uint32_t *tensor);
 
 /* The same for a matrix of rows x columns elements, row after row (of a convolution: output
- * channels x all other dimensions).  Only codec powersgd uses the shape: to it, tensors registered
- * by weir_register_tensor are vectors, which travel whole. */
+ * channels x all other dimensions).  Only low rank (codecs powersgd and bilateral) uses the shape:
+ * to it, tensors registered by weir_register_tensor are vectors, which travel whole. */
 weir_status weir_register_matrix(weir_session *session, const char *name, size_t rows,
                                  size_t columns, uint32_t *tensor);
 
@@ -549,7 +549,7 @@ weir_status weir_rescale(weir_session *session, double factor);
 typedef bool (*weir_write_fn)(void *user, const void *data, size_t bytes);
 typedef bool (*weir_read_fn)(void *user, void *data, size_t bytes);
 
-/* Save what this rank's next step starts from: residual, velocity, powersgd's columns, which step
+/* Save what this rank's next step starts from: residual, velocity, low rank's columns, which step
  * that is and under which plan; of rank 0 also what the policy has learnt and decided, for which a
  * decision under way is waited for.  Between steps.  The caller sees to it that what it writes
  * replaces an older state as a whole.  A fixed policy that goes on from it computes the same bits

@@ -233,7 +233,7 @@ class Session:
 
     def register(self, name: str, shape: int | Sequence[int], dtype: str = "float32") -> int:
         """Register a tensor by its number of elements or its shape; of two and more dimensions the
-        first counts as rows, which only codec powersgd looks at.  `dtype`: "float32", "float16" or
+        first counts as rows, which only low rank looks at.  `dtype`: "float32", "float16" or
         "bfloat16", what its gradients are, and their averages, which are rounded once.  Tells its
         number."""
         if dtype not in _native.TYPES:

@@ -51,6 +51,7 @@ static bool take_bytes(void *user, void *data, size_t bytes) {
 static const char *const policies[] = {"weir",
                                        "paper",
                                        "fixed:powersgd:4:dense-ring",
+                                       "fixed:bilateral:4:dense-ring",
                                        "fixed:topk:0.1:ag",
                                        "groups:turns=2:even=2:topk:0.1:ag;layers:topk:0.1:ag",
                                        "schedule:topk:0.1:ag;step=3:none:1:dense-ring",

@@ -183,7 +183,10 @@ static const char *const group_arms[] = {
     /* Their codes by how often they occur. */
     "nonzero:0.109375:ag:huffman", "companded:0.15625:ag:huffman", "companded:0.09375:sra:huffman",
     "qsgd:0.0625:hier-sra:huffman", "powersgd:2:dense-sra:huffman",
-    "powersgd:3:dense-one-shot:huffman"};
+    "powersgd:3:dense-one-shot:huffman",
+    /* ... in one sum. */
+    "bilateral:2:dense-ring", "bilateral:1:dense-tree", "bilateral:3:dense-sra",
+    "bilateral:2:dense-hier-ring:auto-bf16", "bilateral:1:dense-one-shot:huffman"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {

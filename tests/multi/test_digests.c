@@ -183,7 +183,9 @@ static const char *const named_plans[] = {"none:1:path=r.ar.b",
                                           "powersgd:8:dense-sra",
                                           "companded:0.109375:sra",
                                           "companded:0.109375:ag",
-                                          "powersgd:8:dense-one-shot"};
+                                          "powersgd:8:dense-one-shot",
+                                          "bilateral:4:dense-sra",
+                                          "bilateral:4:dense-one-shot"};
 
 static size_t legal_plans(weir_plan *plan) {
   size_t count = 0;

@@ -26,11 +26,13 @@ typedef struct course {
   bool grouped;         /* in three buckets */
   float *g[GROUP_MAX], *before[GROUP_MAX], *after[GROUP_MAX], *update[GROUP_MAX];
   uint64_t digest[GROUP_MAX]; /* out: of all updates, the last residual and the columns */
+  double latencies[STEPS];    /* out: that rank 0's steps are charged with */
 } course;
 
 typedef struct voice {
   const course *course;
   int step;
+  double *latencies;
   weir_plan_bucket table[3];
 } voice;
 
@@ -46,6 +48,13 @@ static void propose(void *user, weir_directive *directive) {
   if (next >= v->course->steps || v->course->plans[next] == NULL) return;
   directive->action = v->course->actions[next];
   directive->plan = plan_of(v->course->plans[next], next);
+}
+
+static void observe(void *user, const weir_header *headers, int ranks,
+                    const weir_step_record *record) {
+  const voice *v = user;
+  (void)headers, (void)ranks;
+  if (v->latencies != NULL) v->latencies[v->step] = record->terms.alpha_terms;
 }
 
 /* Sums of `rank` products of vectors, tensor by tensor; 0: every element for itself. */
@@ -127,9 +136,10 @@ static void check_residual(member *m, const course *c, double lost, int step) {
 }
 
 /* A value is rounded at most once a hop: in bf16 by 2^-9 of itself; in SRA's two encodings by at
- * most an eighth, the whole step of 3 bits below the leading one. */
+ * most the largest step of companded's 5 bits, which of the largest value m is m (1 - (14/15)^2).
+ */
 static double share_lost(const weir_plan *plan) {
-  return weir_factors_encoded(plan) ? 2 * 0.125 : weir_sums_rounded(plan) ? 8 * 0x1p-9 : 0;
+  return weir_factors_encoded(plan) ? 2 * 29.0 / 225 : weir_sums_rounded(plan) ? 8 * 0x1p-9 : 0;
 }
 
 static void check_step(member *m, const course *c, weir_engine *engine, int step) {
@@ -145,8 +155,9 @@ static void check_step(member *m, const course *c, weir_engine *engine, int step
 static uint64_t state_of(const weir_engine *engine) {
   const weir_warm *warm = &engine->warm;
   const uint64_t hash = weir_engine_residual_digest(engine);
-  return warm->q == NULL ? hash
-                         : weir_hash(hash, warm->q, warm->rank * warm->columns * sizeof *warm->q);
+  return warm->values == NULL
+             ? hash
+             : weir_hash(hash, warm->values, warm->rank * warm->width * sizeof *warm->values);
 }
 
 static void one_step(member *m, course *c, weir_engine *engine, int step) {
@@ -189,7 +200,7 @@ static void divide(voice *v, weir_plan *plan) {
 
 static void body(member *m) {
   course *c = m->group->shared;
-  voice v = {.course = c};
+  voice v = {.course = c, .latencies = m->rank == 0 ? c->latencies : NULL};
   weir_plan first = plan_of(c->plans[0], 0);
   if (c->grouped) divide(&v, &first);
   const weir_engine_config config = {.comm = m->comm,
@@ -197,7 +208,7 @@ static void body(member *m) {
                                      .rows = shape,
                                      .first_plan = first,
                                      .first_buckets = v.table,
-                                     .hooks = {.user = &v, .propose = propose}};
+                                     .hooks = {.user = &v, .propose = propose, .observe = observe}};
   weir_engine *engine = NULL;
   if (weir_engine_create(&engine, &config) != WEIR_OK) {
     group_fail(m->group, "%s", weir_last_error());
@@ -230,9 +241,10 @@ static void run(course *c, int ranks) {
 /* Three ranks, each a gradient of rank 1: the sum has rank 3, and rank 3 sends their mean whole in
  * the first step, but for a share of it that rounding loses; what that lost is in the residuals,
  * which otherwise add up to nothing. */
-static void mean_is_held(const char *plan, double most_lost) {
-  static course c = {.steps = 1, .failing = -1, .rank_of_gradient = 1};
+static void mean_is_held(const char *plan, int steps, double most_lost) {
+  static course c = {.failing = -1, .rank_of_gradient = 1, .constant = true};
   c.plans[0] = plan;
+  c.steps = steps;
   run(&c, 3);
   double away = 0, all = 0;
   for (size_t i = 0; i < N; i++) {
@@ -255,19 +267,57 @@ static void mean_is_held(const char *plan, double most_lost) {
  * much in where P's columns lie.  Columns share buckets, and of one that is a quarter as long as
  * the longest it is twice the share. */
 Test(lowrank, mean_of_gradients_whose_rank_it_can_hold) {
-  mean_is_held("powersgd:3:dense-ring", 0);
-  mean_is_held("powersgd:3:dense-ring:auto-bf16", 0.01);
-  mean_is_held("powersgd:3:dense-sra", 0.2);
-  mean_is_held("powersgd:3:dense-one-shot", 0.2);
+  mean_is_held("powersgd:3:dense-ring", 1, 0);
+  mean_is_held("powersgd:3:dense-ring:auto-bf16", 1, 0.01);
+  mean_is_held("powersgd:3:dense-sra", 1, 0.2);
+  mean_is_held("powersgd:3:dense-one-shot", 1, 0.2);
+}
+
+/* bilateral's first step is powersgd's.  Where gradients stay what they are, B spans all columns of
+ * the mean from then on, so that one sum, too, sends it whole in any later step. */
+Test(lowrank, mean_of_steady_gradients_in_one_sum) {
+  for (int steps = 1; steps <= 4; steps++) mean_is_held("bilateral:3:dense-ring", steps, 0);
+}
+
+/* Latencies that a step is charged with: a ring's 2 (3 - 1), twice where there are two sums.  Other
+ * low rank leaves columns to go on from, any other codec none. */
+Test(lowrank, one_sum_where_columns_of_the_step_before_are_there) {
+  static course c = {.plans = {"bilateral:2:dense-ring", NULL, NULL, "powersgd:2:dense-ring",
+                               "bilateral:2:dense-ring", NULL, "none:1:dense-ring",
+                               "bilateral:2:dense-ring", NULL, "bilateral:3:dense-ring", NULL},
+                     .steps = 11,
+                     .failing = -1};
+  static const double latencies[11] = {8, 4, 4, 8, 4, 4, 4, 8, 4, 8, 4};
+  for (int i = 1; i < 11; i++) c.actions[i] = WEIR_ACTION_SWITCH;
+  run(&c, 3);
+  for (int i = 0; i < 11; i++)
+    cr_expect_float_eq(c.latencies[i], latencies[i], 1e-12, "step %d: %g", i, c.latencies[i]);
 }
 
 Test(lowrank, the_same_bits_on_all_ranks_and_from_run_to_run) {
-  static course c = {.plans = {"powersgd:2:dense-ring", NULL, NULL, "powersgd:5:dense-tree", NULL,
-                               "topk:0.1:ag", "powersgd:1:dense-one-shot", "powersgd:4:dense-sra",
-                               NULL, "powersgd:3:dense:auto-bf16", NULL, "none:1:dense-ring"},
-                     .steps = 12,
+  static course c = {.plans = {"powersgd:2:dense-ring",
+                               NULL,
+                               NULL,
+                               "powersgd:5:dense-tree",
+                               NULL,
+                               "topk:0.1:ag",
+                               "powersgd:1:dense-one-shot",
+                               "powersgd:4:dense-sra",
+                               NULL,
+                               "powersgd:3:dense:auto-bf16",
+                               NULL,
+                               "none:1:dense-ring",
+                               "bilateral:3:dense-sra",
+                               NULL,
+                               "bilateral:2:dense-one-shot",
+                               NULL,
+                               "bilateral:4:dense:auto-bf16",
+                               "powersgd:2:dense-ring",
+                               "bilateral:2:dense-ring",
+                               NULL},
+                     .steps = 20,
                      .failing = -1};
-  for (int i = 1; i < 12; i++) c.actions[i] = WEIR_ACTION_SWITCH;
+  for (int i = 1; i < 20; i++) c.actions[i] = WEIR_ACTION_SWITCH;
   for (int ranks = 1; ranks <= 5; ranks++) {
     run(&c, ranks);
     const uint64_t before = c.digest[0];
@@ -280,8 +330,10 @@ Test(lowrank, the_same_bits_on_all_ranks_and_from_run_to_run) {
  * gradient's square under error feedback (Karimireddy et al. 2019, lemma 3), for ever; four of
  * thirty directions that are equally large on average are d = 4/30. */
 Test(lowrank, residuals_stay_bounded) {
-  static const char *const plans[] = {"powersgd:4:dense-ring", "powersgd:4:dense-ring:auto-bf16",
-                                      "powersgd:4:dense-sra", "powersgd:4:dense-one-shot"};
+  static const char *const plans[] = {"powersgd:4:dense-ring",  "powersgd:4:dense-ring:auto-bf16",
+                                      "powersgd:4:dense-sra",   "powersgd:4:dense-one-shot",
+                                      "bilateral:4:dense-ring", "bilateral:4:dense-ring:auto-bf16",
+                                      "bilateral:4:dense-sra",  "bilateral:4:dense-one-shot"};
   static course c = {.steps = STEPS, .failing = -1};
   const double d = 4.0 / 30, bound = 4 * (1 - d) / (d * d);
   for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
@@ -293,20 +345,16 @@ Test(lowrank, residuals_stay_bounded) {
   }
 }
 
-Test(lowrank, trials_and_failed_steps_leave_nothing_behind) {
-  static course with = {
-      .plans = {"powersgd:2:dense-ring", NULL, "powersgd:5:dense-sra", NULL,
-                "powersgd:1:dense:auto-bf16", "powersgd:2:dense-ring", NULL, NULL},
-      .actions = {0, 0, WEIR_ACTION_TRIAL, WEIR_ACTION_TRIAL, WEIR_ACTION_TRIAL, WEIR_ACTION_SWITCH,
-                  0, 0},
-      .steps = 7,
-      .failing = -1,
-      .constant = true};
-  static course without = {.plans = {"powersgd:2:dense-ring", NULL, "powersgd:2:dense-ring"},
-                           .actions = {0, 0, WEIR_ACTION_SWITCH},
-                           .steps = 4,
-                           .failing = -1,
-                           .constant = true};
+static void trials_leave_nothing(const char *plan, const char *const tried[3]) {
+  static course with = {.actions = {0, 0, WEIR_ACTION_TRIAL, WEIR_ACTION_TRIAL, WEIR_ACTION_TRIAL,
+                                    WEIR_ACTION_SWITCH, 0, 0},
+                        .constant = true};
+  static course without = {
+      .actions = {0, 0, WEIR_ACTION_SWITCH}, .steps = 4, .failing = -1, .constant = true};
+  with.plans[0] = with.plans[5] = without.plans[0] = without.plans[2] = plan;
+  for (int t = 0; t < 3; t++) with.plans[2 + t] = tried[t];
+  with.failing = -1;
+  with.steps = 7;
   run(&with, 3);
   run(&without, 3);
   /* The ranks but 0 digest their updates alone: rank 0's columns beyond the second differ. */
@@ -317,24 +365,44 @@ Test(lowrank, trials_and_failed_steps_leave_nothing_behind) {
   run(&with, 3);
 }
 
+Test(lowrank, trials_and_failed_steps_leave_nothing_behind) {
+  trials_leave_nothing(
+      "powersgd:2:dense-ring",
+      (const char *const[]){"powersgd:5:dense-sra", NULL, "powersgd:1:dense:auto-bf16"});
+  trials_leave_nothing("powersgd:2:dense-ring",
+                       (const char *const[]){"bilateral:3:dense-sra", NULL, "bilateral:1:dense"});
+  trials_leave_nothing("bilateral:2:dense-ring",
+                       (const char *const[]){"bilateral:5:dense-sra", NULL, "none:1:dense-ring"});
+}
+
 /* Rank 0's matrices are too large to be projected, and all of them waits.  Messages say so by
- * zeros, and then the others' are sent; NaN keeps everybody's back. */
-Test(lowrank, what_is_too_large_to_be_projected_waits) {
-  static const char *const plans[] = {"powersgd:2:dense-ring", "powersgd:2:dense-tree:auto-bf16",
-                                      "powersgd:2:dense-sra", "powersgd:2:dense-one-shot"};
-  static course c = {.steps = 1, .failing = -1, .scale = 0x1p110F};
-  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
-    c.plans[0] = plans[p];
-    run(&c, 3);
-    double sent = 0;
-    for (size_t i = 0; i < N; i++) {
-      const bool matrix = i < offset[1] || i >= offset[3];
-      cr_assert(!matrix || c.after[0][i] == c.g[0][i], "%s, element %zu: %g of %g is left",
-                plans[p], i, (double)c.after[0][i], (double)c.g[0][i]);
-      if (matrix) sent += fabs((double)c.update[0][i]);
-    }
-    cr_assert(isfinite(sent) && (sent > 0) == (p >= 2), "%s has sent %g", plans[p], sent);
+ * zeros, and then the others' are sent; NaN keeps everybody's back.  In one sum zeros say so
+ * throughout. */
+static void what_is_too_large_waits(const char *plan, int steps, bool others_send) {
+  static course c = {.failing = -1, .constant = true, .scale = 0x1p110F};
+  c.plans[0] = plan;
+  c.steps = steps;
+  run(&c, 3);
+  double sent = 0;
+  for (size_t i = 0; i < N; i++) {
+    const bool matrix = i < offset[1] || i >= offset[3];
+    cr_assert(!matrix || c.after[0][i] == (float)steps * c.g[0][i],
+              "%s, element %zu: %g of %g is left", plan, i, (double)c.after[0][i],
+              (double)c.g[0][i]);
+    if (matrix) sent += fabs((double)c.update[0][i]);
   }
+  cr_assert(isfinite(sent) && (sent > 0) == others_send, "%s has sent %g", plan, sent);
+}
+
+Test(lowrank, what_is_too_large_to_be_projected_waits) {
+  what_is_too_large_waits("powersgd:2:dense-ring", 1, false);
+  what_is_too_large_waits("powersgd:2:dense-tree:auto-bf16", 1, false);
+  what_is_too_large_waits("powersgd:2:dense-sra", 1, true);
+  what_is_too_large_waits("powersgd:2:dense-one-shot", 1, true);
+  what_is_too_large_waits("bilateral:2:dense-ring", 1, false);
+  what_is_too_large_waits("bilateral:2:dense-ring", 2, true);
+  what_is_too_large_waits("bilateral:2:dense-tree:auto-bf16", 2, true);
+  what_is_too_large_waits("bilateral:2:dense-sra", 2, true);
 }
 
 Test(lowrank, groups_have_columns_of_their_own) {

@@ -287,7 +287,7 @@ static double due(const arm *a, int ranks) {
                                  .momentum = a->momentum > 0,
                                  .trials = tries};
   size_t kept = weir_cost_kept(&plan, N);
-  if (plan.codec == WEIR_CODEC_POWERSGD) kept = a->matrices ? 1007 + 4 * 2 * (ROWS + 511) : N;
+  if (plan.scheme == WEIR_SCHEME_LOW_RANK) kept = a->matrices ? 1007 + 4 * 2 * (ROWS + 511) : N;
   /* Every group's list of candidates has room for what was sampled. */
   const double samples = strncmp(a->policy, "groups:", 7) == 0 ? 4 * 64 * 1024.0 : 0;
   return weir_plan_memory(&plan, &form, N, kept) + samples;
@@ -407,6 +407,12 @@ static const arm arms[] = {
     {"fixed:powersgd:2:dense-one-shot:huffman", MATRICES},
     {"fixed:powersgd:2:dense-one-shot", VECTORS},
     {"fixed:powersgd:2:dense-ring", VECTORS},
+    {"fixed:bilateral:2:dense-ring", MATRICES},
+    {"fixed:bilateral:2:dense-sra", MATRICES},
+    {"fixed:bilateral:2:dense-one-shot:huffman", MATRICES},
+    {"fixed:bilateral:2:dense-sra", VECTORS},
+    {"fixed:bilateral:2:dense-ring", ONE, true, 0.9},
+    {"groups:even=4:bilateral:2:dense-sra", MATRICES},
     {"groups:even=4:none:1:dense-ring", VECTORS},
     {"groups:even=4:bf16:1:dense-tree", VECTORS},
     {"groups:even=4:topk:0.1:ag", VECTORS},

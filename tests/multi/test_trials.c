@@ -161,7 +161,7 @@ static weir_directive ask(uint32_t action, weir_plan plan) {
 static void with_and_without(int ranks, size_t arm) {
   /* Residuals are not zero, and columns are warm. */
   static const char *const firsts[] = {"topk:0.1:ag", "star:0.1:art-ring", "var:0.1:art-tree",
-                                       "powersgd:1:dense-ring"};
+                                       "bilateral:1:dense-ring"};
   static program with, without;
   memset(&with, 0, sizeof with);
   memset(&without, 0, sizeof without);

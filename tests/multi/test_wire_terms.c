@@ -89,6 +89,7 @@ static const row rows[] = {
     {"companded:0.09375:sra:huffman", 4, true, NULL},
     {"companded:0.109375:sra:huffman", 4, true, NULL},
     {"powersgd:2:dense-one-shot:huffman", 4, true, NULL},
+    {"bilateral:2:dense-one-shot:huffman", 4, true, NULL},
     {"companded:0.125:hier-sra:huffman", 4, true, "aabb"},
 };
 

@@ -145,6 +145,22 @@ Test(cost, rounded_low_rank_by_hand) {
             b.alpha_terms, b.byte_terms);
 }
 
+/* bilateral's 1000 floats in one sum: ring 2 * 3 rounds, 2 * 3/4 * 4000 bytes.  By SRA 1024 values
+ * in 2 rounds: a share of 256 is a header of 16 bytes, two scales of 4 and 5 bits for each.  In one
+ * shot all of 8 scales, at once. */
+Test(cost, low_rank_in_one_sum_by_hand) {
+  const weir_plan ring = planned("bilateral:4:dense-ring"), sra = planned("bilateral:4:dense-sra"),
+                  one = planned("bilateral:4:dense-one-shot");
+  const weir_cost_terms a = weir_cost_plan(&ring, 4, 90000, 1000);
+  const weir_cost_terms b = weir_cost_plan(&sra, 4, 90000, 1024);
+  const weir_cost_terms c = weir_cost_plan(&one, 4, 90000, 1024);
+  cr_assert(near(a.alpha_terms, 6) && near(a.byte_terms, 6000));
+  cr_assert(near(b.alpha_terms, 2) && near(b.byte_terms, 6.0 * (16 + 8 + 160)), "%g, %g",
+            b.alpha_terms, b.byte_terms);
+  cr_assert(near(c.alpha_terms, 1) && near(c.byte_terms, 3.0 * (16 + 32 + 640)), "%g, %g",
+            c.alpha_terms, c.byte_terms);
+}
+
 /* 8 workers, 1000 elements of fp32: halving 2 log2 8 = 6 hops, 2 * 7/8 * 4000 bytes; the 2 x 4
  * torus 2 * (1 + 3) = 8 hops and the same bytes; the star 2 hops, 2 * 7 * 4000.  With randomk 100
  * values take the place of the 1000. */
