@@ -124,7 +124,9 @@ Test(parity_codecs, rows_say_which_operations_there_are) {
       status = weir_cuda_encode(cuda, id, NULL, &layout, cr, 0, NULL, 0, &written);
     else if (!codec->dense && !codec->low_rank)
       status = weir_cuda_select(cuda, id, &fed, &layout, 0.01, 0, NULL, NULL, 0, &written);
-    cr_expect_eq(status != WEIR_E_UNSUPPORTED, codec->device, "%s", codec->name);
+    /* Low rank is run in parts, of which there are none for one sum. */
+    const bool there = status != WEIR_E_UNSUPPORTED && !codec->at_once;
+    cr_expect_eq(there, codec->device, "%s", codec->name);
   }
 }
 
