@@ -90,4 +90,6 @@ Test(refused_plans, hitopk_on_one_machine) {
 /* Said by all ranks, of which these have none. */
 Test(refused_plans, what_devices_have_no_operations_for) {
   check(3, (request){"nonzero:0.25:ag", NULL, "codec nonzero does not run on a device", true});
+  check(3, (request){"bilateral:2:dense-ring", NULL, "codec bilateral does not run on a device",
+                     true});
 }
