@@ -16,8 +16,8 @@
  * powersgd (powersgd.c) makes its columns of the very gradients that it sends, for which one sum
  * has to be through before the other.  Those of the step before lie less well, but there are twice
  * as many of them for as many values, and half of the latencies.  Where there is no B yet, the
- * first step is powersgd's: drawn ones would send hardly anything, and an early training does not
- * wait (measured: 7 % of the loss behind after 18 steps from drawn columns, 1 % from such a step).
+ * first step is powersgd's: drawn columns would send hardly anything, and an early training does
+ * not wait (docs/reference/performance.md, "Low rank in one sum").
  *
  * Both products are linear in M, so they go through an all-reduce, and every rank gets the same
  * bits.  What a rank's own products leave of its M, (1 - B B^T) M (1 - Q Q^T), is its residual: no

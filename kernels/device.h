@@ -27,7 +27,7 @@
 #include "kernels/powersgd.h"
 #include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 12u
+#define WEIR_DEVICE_VERSION 13u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
