@@ -80,14 +80,20 @@ struct weir_backend {
   weir_status (*zero)(weir_engine *engine);
   void (*commit)(weir_engine *engine);
   void (*rest)(weir_engine *engine);
+  /* What elements usually are (kernels/whitened.h), the same on all ranks.  follow: an average more
+   * was published, and counts.  forget: nothing is known of it, as at first.  NULL: no codec that
+   * wants to know it runs here. */
+  void (*follow)(weir_engine *engine);
+  void (*forget)(weir_engine *engine);
 
-  /* Room for a copy of r and u; then take it, or bring it back. */
+  /* Room for a copy of r, u and what elements usually are; then take it, or bring it back. */
   weir_status (*keep_room)(weir_engine *engine);
   void (*keep)(weir_engine *engine, bool restore);
-  /* Between steps.  recall: residual, velocity (NULL without momentum) and `zero` of memory, on the
-   * host, to be read or filled in.  take: what has been filled in there becomes the backend's.
-   * scale: both are multiplied. */
-  weir_status (*recall)(weir_engine *engine, weir_engine_memory *memory);
+  /* Between steps.  recall: residual, velocity (NULL without momentum), squares (NULL where none
+   * are followed, and not asked for) and `zero` of memory, on the host, to be read or filled in.
+   * take: what has been filled in there becomes the backend's.  scale: residual and velocity are
+   * multiplied. */
+  weir_status (*recall)(weir_engine *engine, bool squares, weir_engine_memory *memory);
   weir_status (*take)(weir_engine *engine, const weir_engine_memory *memory);
   weir_status (*scale)(weir_engine *engine, float factor);
   /* The residual, n floats on the host. */

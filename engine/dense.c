@@ -54,9 +54,10 @@ weir_status weir_exchange_compressed(weir_bucket *bucket, weir_headers *headers)
   if (bucket->stays) passage->extra_bytes = -bucket->terms.byte_terms;
   bucket->settled = bucket->parts; /* and the backend knows what is lost */
   if (bucket->parts) return WEIR_OK;
+  const weir_status stored = weir_bucket_store(bucket);
   const double lost = weir_sum_square(bucket->lost, bucket->n);
   passage->kept_square = fmax(passage->moments.sum_square - lost, 0);
-  return weir_bucket_store(bucket);
+  return stored;
 }
 
 /* A machine's residual lies with the rank that selected from that part of its sum.  The gain is

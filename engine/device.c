@@ -263,8 +263,9 @@ static const float *residual(const weir_engine *engine) {
   return on->residual;
 }
 
-static weir_status recall(weir_engine *engine, weir_engine_memory *memory) {
+static weir_status recall(weir_engine *engine, bool squares, weir_engine_memory *memory) {
   weir_on_device *on = engine->device;
+  (void)squares; /* no codec that wants them runs here */
   weir_status status = make_copy(engine, &on->residual);
   if (status == WEIR_OK && engine->config.momentum > 0) status = make_copy(engine, &on->velocity);
   if (status != WEIR_OK) return status;

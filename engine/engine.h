@@ -266,6 +266,7 @@ typedef struct weir_engine_memory {
   uint64_t committed, turn;
   bool zero;                  /* the residual counts as nothing at all, whatever it holds */
   float *residual, *velocity; /* n each; velocity: NULL without momentum */
+  uint16_t *squares;          /* n, what elements usually are (kernels/whitened.h), or NULL */
   float *columns;             /* of low rank: those of tensor t at k * width + at[t] (weir_warm) */
   size_t rank, width;
   const size_t *at;
@@ -274,10 +275,11 @@ typedef struct weir_engine_memory {
   weir_directive pending;        /* which the next step will obey: a switch, or none */
   double gain;                   /* of the last step, which the next one's header tells */
 } weir_engine_memory;
-/* The engine's own memory, between steps, with room for columns of so many ranks: to be read, or to
- * be filled in before the first step.  Of an engine on a device residual and velocity are copies on
- * the host, which the next such call makes anew. */
-weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engine_memory *memory);
+/* The engine's own memory, between steps, with room for columns of so many ranks, and for squares
+ * where they are asked for: to be read, or to be filled in before the first step.  Of an engine on
+ * a device residual and velocity are copies on the host, which the next such call makes anew. */
+weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, bool squares,
+                                    weir_engine_memory *memory);
 /* It has been filled in: take counters and `zero`, and memory->plan with what is pending.  A plan
  * that this group cannot run, or that does not keep to the limit, is not taken, on all ranks alike,
  * nor what is pending: the plan stays the first one. */

@@ -7,8 +7,10 @@
 
 #include "base/base.h"
 #include "kernels/half.h"
+#include "kernels/whitened.h"
 
-#define LINE 64 /* messages begin on a cache line */
+#define LINE 64              /* messages begin on a cache line */
+#define BLOCK ((size_t)4096) /* elements that are widened at a time */
 
 static size_t bytes_of(const weir_engine *engine) { return engine->n * sizeof(float); }
 
@@ -29,6 +31,8 @@ static void close_host(weir_engine *engine) {
   free(host->next);
   free(host->kept_residual);
   free(host->kept_velocity);
+  free(host->square);
+  free(host->kept_square);
   *host = (weir_host){.zero = true};
 }
 
@@ -44,9 +48,22 @@ static weir_status open_host(weir_engine *engine) {
   return status == WEIR_OK ? zeroed(engine, &host->next) : status;
 }
 
+static weir_status room_for_squares(const weir_engine *engine, uint16_t **square) {
+  if (*square == NULL) *square = calloc(engine->n + 1, sizeof **square);
+  return *square != NULL
+             ? WEIR_OK
+             : weir_fail(WEIR_E_NOMEM, "no memory for what %zu elements usually are", engine->n);
+}
+
+static bool whitens(const weir_bucket_set *set) {
+  bool some = false;
+  for (size_t k = 0; k < set->count; k++) some = some || set->bucket[k].codec->whitened;
+  return some;
+}
+
+/* Every plan's buckets have room in what there is, but for what whitened ones are measured by. */
 static weir_status reserve(weir_engine *engine, const weir_bucket_set *set) {
-  (void)engine, (void)set; /* every plan's buckets have room in what there is */
-  return WEIR_OK;
+  return whitens(set) ? room_for_squares(engine, &engine->host.square) : WEIR_OK;
 }
 
 static unsigned char *allocate(const weir_engine *engine, size_t bytes) {
@@ -72,9 +89,12 @@ static weir_status await_host(weir_bucket *bucket) {
   return WEIR_OK;
 }
 
-/* What rounding loses has been added up where the next residual is. */
+/* What rounding loses has been added up where the next residual is, in the units it was rounded
+ * in. */
 static weir_status store(weir_bucket *bucket, const float *sum) {
-  (void)bucket, (void)sum;
+  (void)sum;
+  if (bucket->codec->whitened && bucket->lost != NULL)
+    weir_unwhiten(bucket->lost, bucket->engine->host.square + bucket->at, bucket->n);
   return WEIR_OK;
 }
 
@@ -116,6 +136,36 @@ static void commit(weir_engine *engine) {
 
 static void rest(weir_engine *engine) { (void)engine; }
 
+/* A tensor's average, which may be of 16 bits. */
+static void follow_tensor(const weir_engine *engine, size_t t) {
+  float x[BLOCK];
+  uint16_t *const square = engine->host.square + engine->layout.offset[t];
+  const size_t n = engine->layout.offset[t + 1] - engine->layout.offset[t];
+  if (engine->types[t] == WEIR_FP32) {
+    weir_squares_follow(square, engine->submitted[t], n);
+    return;
+  }
+  for (size_t at = 0; at < n; at += BLOCK) {
+    const size_t count = n - at < BLOCK ? n - at : BLOCK;
+    weir_widen(engine->types[t], (const uint16_t *)engine->submitted[t] + at, count, x);
+    weir_squares_follow(square + at, x, count);
+  }
+}
+
+static void follow(weir_engine *engine) {
+  weir_host *host = &engine->host;
+  host->follows = host->follows || whitens(&engine->set);
+  for (size_t t = 0; t < engine->layout.tensors && host->follows; t++) follow_tensor(engine, t);
+}
+
+static void forget(weir_engine *engine) {
+  weir_host *host = &engine->host;
+  free(host->square);
+  free(host->kept_square);
+  host->square = host->kept_square = NULL;
+  host->follows = false;
+}
+
 /* --- trials ----------------------------------------------------------------------------------- */
 
 static weir_status keep_room(weir_engine *engine) {
@@ -124,7 +174,20 @@ static weir_status keep_room(weir_engine *engine) {
   if (host->kept_residual == NULL) status = zeroed(engine, &host->kept_residual);
   if (status == WEIR_OK && host->velocity != NULL && host->kept_velocity == NULL)
     status = zeroed(engine, &host->kept_velocity);
-  return status;
+  return status == WEIR_OK && host->follows ? room_for_squares(engine, &host->kept_square) : status;
+}
+
+/* Where a trial was the first that wanted to know, nothing is known again. */
+static void keep_squares(weir_engine *engine, bool restore) {
+  weir_host *host = &engine->host;
+  const size_t bytes = engine->n * sizeof *host->square;
+  if (!restore) host->kept_follows = host->follows;
+  if (host->follows && host->kept_follows)
+    memcpy(restore ? host->square : host->kept_square, restore ? host->kept_square : host->square,
+           bytes);
+  else if (host->follows)
+    memset(host->square, 0, bytes);
+  host->follows = host->kept_follows;
 }
 
 static void keep(weir_engine *engine, bool restore) {
@@ -140,6 +203,7 @@ static void keep(weir_engine *engine, bool restore) {
   if (host->velocity != NULL && bytes > 0)
     memcpy(restore ? host->velocity : host->kept_velocity,
            restore ? host->kept_velocity : host->velocity, bytes);
+  keep_squares(engine, restore);
 }
 
 static const float *residual(const weir_engine *engine) {
@@ -148,12 +212,16 @@ static const float *residual(const weir_engine *engine) {
   return host->residual;
 }
 
-static weir_status recall(weir_engine *engine, weir_engine_memory *memory) {
-  const weir_host *host = &engine->host;
+static weir_status recall(weir_engine *engine, bool squares, weir_engine_memory *memory) {
+  weir_host *host = &engine->host;
+  const weir_status status = squares ? room_for_squares(engine, &host->square) : WEIR_OK;
+  if (status != WEIR_OK) return status;
+  host->follows = host->follows || squares;
   (void)residual(engine); /* what counts as zero is zero now */
   memory->zero = host->zero;
   memory->residual = host->residual;
   memory->velocity = host->velocity;
+  memory->squares = host->follows ? host->square : NULL;
   return WEIR_OK;
 }
 
@@ -194,6 +262,8 @@ const weir_backend weir_host_backend = {.open = open_host,
                                         .zero = zero,
                                         .commit = commit,
                                         .rest = rest,
+                                        .follow = follow,
+                                        .forget = forget,
                                         .keep_room = keep_room,
                                         .keep = keep,
                                         .recall = recall,

@@ -6,8 +6,12 @@
 #include "engine/host.h"
 #include "engine/lowrank.h"
 #include "kernels/half.h"
+#include "kernels/whitened.h"
 
 static float *sum_of(const weir_bucket *bucket) { return bucket->engine->host.sum + bucket->at; }
+static const uint16_t *squares_of(const weir_bucket *bucket) {
+  return bucket->engine->host.square + bucket->at;
+}
 
 /* --- selecting and encoding ------------------------------------------------------------------- */
 
@@ -76,6 +80,7 @@ static weir_status send_encoded(weir_bucket *bucket) {
     status = bucket->codec->decode(bucket->context, message, bucket->block_bytes[rank],
                                    &bucket->layout, bucket->fed, WEIR_DECODE_SUBTRACT);
   if (status != WEIR_OK) return status;
+  if (bucket->codec->whitened) weir_unwhiten(bucket->fed, squares_of(bucket), bucket->n);
   const double lost = weir_sum_square(bucket->fed, bucket->n);
   bucket->passage.kept_square = fmax(bucket->passage.moments.sum_square - lost, 0);
   return WEIR_OK;
@@ -160,6 +165,7 @@ weir_status weir_host_compress(weir_bucket *bucket) {
   if (bucket->scheme == WEIR_SCHEME_SHARED) return prepare_shared(bucket);
   if (!bucket->whole) bucket->stopwatch->elements += bucket->n;
   if (bucket->thin) return project(bucket);
+  if (bucket->codec->whitened) weir_whiten(bucket->fed, squares_of(bucket), bucket->n);
   if (bucket->scheme == WEIR_SCHEME_PATH) return weir_path_prepare(bucket);
   if (bucket->scheme == WEIR_SCHEME_GATHER)
     return bucket->codec->encode != NULL ? send_encoded(bucket) : send_selection(bucket);
@@ -376,6 +382,7 @@ static bool publish_sum(weir_bucket *bucket, float share) {
 /* An average that is not finite, or would not be in 16 bits, is the same on all ranks, and so is
  * that the step is lost. */
 weir_status weir_host_publish(weir_bucket *bucket, float share) {
+  if (bucket->codec->whitened) weir_unwhiten(sum_of(bucket), squares_of(bucket), bucket->n);
   const bool finite = bucket->scheme == WEIR_SCHEME_SHARED ? publish_shared(bucket, share)
                       : bucket->thin                       ? publish_thin(bucket, share)
                                                            : publish_sum(bucket, share);

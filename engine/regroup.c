@@ -181,6 +181,8 @@ weir_status weir_engine_regroup(weir_engine *engine, const weir_regrouping *grou
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   engine->rank = rank;
   engine->size = ranks;
+  /* A rank that has joined knows nothing yet of what elements usually are. */
+  if (engine->backend->forget != NULL) engine->backend->forget(engine);
   engine->table_name = 0; /* a rank that has joined has no table of buckets: all fetch the next */
   status = resize(engine, group);
   if (status != WEIR_OK) return weir_engine_break(engine, status);

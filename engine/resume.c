@@ -14,7 +14,8 @@ static weir_status between(const weir_engine *engine) {
   return WEIR_OK;
 }
 
-weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engine_memory *memory) {
+weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, bool squares,
+                                    weir_engine_memory *memory) {
   weir_status status = between(engine);
   if (status == WEIR_OK && engine->in_trial)
     status = weir_fail(WEIR_E_STATE, "a trial is under way, of which nothing will remain");
@@ -30,7 +31,7 @@ weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engin
                                  .table = engine->table,
                                  .gain = engine->last_gain};
   if (engine->pending.action == WEIR_ACTION_SWITCH) memory->pending = engine->pending;
-  return engine->backend->recall(engine, memory);
+  return engine->backend->recall(engine, squares, memory);
 }
 
 /* WEIR_E_UNSUPPORTED: this group cannot run it. */

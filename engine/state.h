@@ -164,6 +164,11 @@ typedef struct weir_host {
   float *sum;
   float *velocity, *next;               /* NULL without momentum correction */
   float *kept_residual, *kept_velocity; /* from before a trial; NULL before the first */
+  /* What elements usually are (kernels/whitened.h), followed from the first step on that encodes in
+   * such units; and as it was before a trial.  NULL: no plan has wanted to know, or no trial kept
+   * it. */
+  uint16_t *square, *kept_square;
+  bool follows, kept_follows;
   bool zero, kept_zero; /* the residual counts as all zero, whatever its memory holds */
   bool counts;          /* somebody wants to know what of gradients is not zero */
 } weir_host;

@@ -285,6 +285,7 @@ static weir_status tell_lost(const weir_engine *engine) {
 static void commit(weir_engine *engine) {
   for (size_t k = 0; k < engine->set.count; k++) weir_warm_commit(&engine->set.bucket[k]);
   engine->backend->commit(engine);
+  if (engine->backend->follow != NULL) engine->backend->follow(engine);
 }
 
 weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {

@@ -12,6 +12,7 @@
 #include "kernels/bilateral.h"
 #include "kernels/internal.h"
 #include "kernels/powersgd.h"
+#include "kernels/whitened.h"
 
 /* So many different values; after them they repeat, and one draws no million of normals.  Primes,
  * so that no sample at equal distances sees always the same, and two, so that sums of gradient and
@@ -278,6 +279,20 @@ static weir_status compress_selection(weir_kernel_run *run, const weir_layout *l
                                                        p->message, p->room, &run->bytes, NULL);
 }
 
+/* With what a step does besides, to the residual, the sum and what elements usually are. */
+static weir_status compress_whitened(weir_kernel_run *run, const weir_layout *layout) {
+  weir_kernel_probe *p = run->probe;
+  uint16_t *const square = (uint16_t *)(void *)p->index;
+  const size_t n = run->offset[1];
+  weir_whiten(p->e, square, n);
+  const weir_status status =
+      weir_plan_encode(run->plan, p->context, p->e, layout, 1, p->message, p->room, &run->bytes);
+  weir_unwhiten(p->e, square, n);
+  weir_unwhiten(p->sum, square, n);
+  weir_squares_follow(square, p->e, n);
+  return status;
+}
+
 weir_status weir_kernel_compress(weir_kernel_run *run) {
   const weir_layout layout = {1, run->offset};
   weir_kernel_probe *p = run->probe;
@@ -287,6 +302,7 @@ weir_status weir_kernel_compress(weir_kernel_run *run) {
     compress_low_rank(run);
     return WEIR_OK;
   }
+  if (run->codec->whitened) return compress_whitened(run, &layout);
   if (run->codec->encode != NULL) {
     return weir_plan_encode(run->plan, p->context, p->e, &layout, 1, p->message, p->room,
                             &run->bytes);

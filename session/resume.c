@@ -1,20 +1,23 @@
 /* Saving what a rank's next step starts from, and going on from there, with as many ranks or
  * others.
  *
- * A state is a header, then tensor by tensor its name, residual, velocity and columns, then the
- * buckets of the plan in force and, of rank 0, what the controller has learnt, then a hash of all
- * of that; little-endian.  Nothing of it is trusted. */
+ * A state is a header, then tensor by tensor its name, residual, velocity, what its elements
+ * usually are (kernels/whitened.h) and columns, then the buckets of the plan in force and, of rank
+ * 0, what the controller has learnt, then a hash of all of that; little-endian.  Nothing of it is
+ * trusted. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "controller/controller.h"
+#include "kernels/whitened.h"
 #include "session/state.h"
 
-#define VERSION 3u
+#define VERSION 4u
 #define HAS_VELOCITY 1u
 #define IS_ZERO 2u
+#define HAS_SQUARES 4u
 #define RANK_MOST WEIR_POWERSGD_RANK_MAX
 #define CONTROLLER_MOST ((uint64_t)1 << 28) /* bytes: some 200 of every tensor's */
 
@@ -74,7 +77,7 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
   weir_status status = weir_session_check(session);
   if (status == WEIR_OK && write == NULL)
     status = weir_fail(WEIR_E_INVALID, "there is no function to write with");
-  if (status == WEIR_OK) status = weir_engine_memory_open(session->engine, 0, &m);
+  if (status == WEIR_OK) status = weir_engine_memory_open(session->engine, 0, false, &m);
   if (status != WEIR_OK) return status;
   void *learnt = NULL;
   size_t learnt_bytes = 0;
@@ -83,7 +86,8 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
   if (status != WEIR_OK) return status;
   writer w = {write, user, WEIR_HASH_INIT, true};
   header h = {.version = VERSION,
-              .flags = (m.velocity != NULL ? HAS_VELOCITY : 0) | (m.zero ? IS_ZERO : 0),
+              .flags = (m.velocity != NULL ? HAS_VELOCITY : 0) | (m.zero ? IS_ZERO : 0) |
+                       (m.squares != NULL ? HAS_SQUARES : 0),
               .rank = (uint64_t)session->options.rank,
               .size = (uint64_t)session->options.world_size,
               .committed = m.committed,
@@ -105,6 +109,7 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
     put(&w, session->names[t], told.name_bytes);
     put(&w, m.residual + at, numel * sizeof(float));
     if (m.velocity != NULL) put(&w, m.velocity + at, numel * sizeof(float));
+    if (m.squares != NULL) put(&w, m.squares + at, numel * sizeof *m.squares);
     const size_t width = columns_of(session->rows[t], numel);
     for (size_t k = 0; k < m.rank && width > 0; k++)
       put(&w, m.columns + k * m.width + m.at[t], width * sizeof(float));
@@ -149,6 +154,7 @@ void weir_resume_free(weir_resume *resume) {
   free(resume->residual);
   free(resume->velocity);
   free(resume->columns);
+  free(resume->squares);
   free(resume->table);
   free(resume->controller);
   free(resume);
@@ -175,7 +181,9 @@ static weir_status make(weir_resume **out, const weir_session *session, const he
   resume->residual = calloc(n + 1, sizeof *resume->residual);
   if (session->options.momentum_correction > 0)
     resume->velocity = calloc(n + 1, sizeof *resume->velocity);
+  if ((h->flags & HAS_SQUARES) != 0) resume->squares = calloc(n + 1, sizeof *resume->squares);
   if (resume->offset == NULL || resume->at == NULL || resume->residual == NULL ||
+      ((h->flags & HAS_SQUARES) != 0 && resume->squares == NULL) ||
       (session->options.momentum_correction > 0 && resume->velocity == NULL))
     return weir_fail(WEIR_E_NOMEM, "no memory for a saved state of %zu elements", n);
   for (size_t t = 0; t < session->tensors; t++) {
@@ -205,7 +213,7 @@ static weir_status check_header(const weir_session *session, const header *h) {
   if (h->version != VERSION)
     return weir_fail(WEIR_E_PARSE, "the state is of version %u; %u is read", h->version, VERSION);
   if (h->size < 1 || h->rank >= h->size || h->columns_rank > RANK_MOST ||
-      (h->flags & ~(HAS_VELOCITY | IS_ZERO)) != 0)
+      (h->flags & ~(HAS_VELOCITY | IS_ZERO | HAS_SQUARES)) != 0)
     return weir_fail(WEIR_E_PARSE, "a saved state's header is damaged");
   if (weir_plan_check(&h->plan) != WEIR_OK || !directs(&h->pending) ||
       h->plan.buckets > h->tensors || h->controller_bytes > CONTROLLER_MOST ||
@@ -261,6 +269,14 @@ static weir_status get_floats(reader *r, float *to, size_t count, const char *na
   return status;
 }
 
+static weir_status get_squares(reader *r, uint16_t *to, size_t count, const char *name) {
+  const weir_status status = get(r, to, count * sizeof *to);
+  for (size_t i = 0; status == WEIR_OK && i < count; i++)
+    if (to[i] > WEIR_SQUARE_MOST)
+      return weir_fail(WEIR_E_PARSE, "what tensor \"%s\" usually is was not saved finite", name);
+  return status;
+}
+
 static weir_status get_tensor(reader *r, const weir_session *session, const header *h,
                               weir_resume *resume, size_t i, bool *seen) {
   char *const name = r->name;
@@ -287,6 +303,8 @@ static weir_status get_tensor(reader *r, const weir_session *session, const head
   status = get_floats(r, resume->residual + at, numel, name);
   if (status == WEIR_OK && (h->flags & HAS_VELOCITY) != 0)
     status = get_floats(r, resume->velocity + at, numel, name);
+  if (status == WEIR_OK && resume->squares != NULL)
+    status = get_squares(r, resume->squares + at, numel, name);
   const size_t width = resume->at[t + 1] - resume->at[t];
   for (size_t k = 0; k < resume->rank && width > 0 && status == WEIR_OK; k++)
     status = get_floats(r, resume->columns + k * resume->width + resume->at[t], width, name);
@@ -452,8 +470,9 @@ weir_status weir_resume_agree(weir_session *session, const weir_resume_told *all
   return WEIR_OK;
 }
 
-/* Columns are the same on all ranks only where all have loaded them. */
-static void apply_tensors(const weir_session *session, const weir_engine_memory *m, bool columns) {
+/* Columns, and what elements usually are, are the same on all ranks only where all have loaded
+ * them. */
+static void apply_tensors(const weir_session *session, const weir_engine_memory *m, bool alike) {
   const weir_resume *from = session->resume;
   for (size_t t = 0; t < from->tensors; t++) {
     const size_t to = session->place[t], numel = from->offset[t + 1] - from->offset[t];
@@ -463,7 +482,10 @@ static void apply_tensors(const weir_session *session, const weir_engine_memory 
     if (m->velocity != NULL)
       memcpy(m->velocity + session->offset[to], from->velocity + from->offset[t],
              numel * sizeof(float));
-    for (size_t k = 0; k < from->rank && columns; k++)
+    if (m->squares != NULL && from->squares != NULL && alike)
+      memcpy(m->squares + session->offset[to], from->squares + from->offset[t],
+             numel * sizeof *m->squares);
+    for (size_t k = 0; k < from->rank && alike; k++)
       memcpy(m->columns + k * m->width + m->at[to], from->columns + k * from->width + from->at[t],
              width * sizeof(float));
   }
@@ -476,7 +498,8 @@ weir_status weir_resume_apply(weir_session *session, bool *alike) {
   weir_engine_memory m;
   *alike = false;
   if (told->size == 0) return WEIR_OK;
-  weir_status status = weir_engine_memory_open(session->engine, columns ? from->rank : 0, &m);
+  weir_status status = weir_engine_memory_open(session->engine, columns ? from->rank : 0,
+                                               columns && from->squares != NULL, &m);
   if (status == WEIR_OK) status = weir_session_first_plan(session, told->committed, &m.plan);
   if (status != WEIR_OK) return status;
   m.pending = (weir_directive){.action = WEIR_ACTION_KEEP};

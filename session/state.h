@@ -86,7 +86,8 @@ typedef struct weir_resume {
   size_t tensors, rank, width;
   size_t *offset, *at; /* tensors + 1, of elements and of powersgd's columns */
   float *residual, *velocity, *columns;
-  weir_plan plan; /* that was in force, and what was directed */
+  uint16_t *squares; /* what elements usually are, or NULL */
+  weir_plan plan;    /* that was in force, and what was directed */
   weir_plan_bucket *table;
   weir_directive pending;
   double gain;       /* of the last step */

@@ -31,7 +31,7 @@
 #include "collectives/transports/flow.h"
 #include "collectives/transports/memory.h"
 
-#define TCP_VERSION 14
+#define TCP_VERSION 15
 #define TCP_STAGE ((size_t)16 * 1024)
 
 /* --- frames --------------------------------------------------------------------------------- */

@@ -71,7 +71,9 @@ typedef enum weir_codec_id {
   WEIR_CODEC_COMPANDED = 22,
   /* Low rank in one all-reduce. */
   WEIR_CODEC_BILATERAL = 23, /* "bilateral": matrices by rank 2 r, cr r/64, r = 1..32 */
-  WEIR_CODEC_COUNT = 24
+  /* An encoder in units of what each element usually is. */
+  WEIR_CODEC_WHITENED = 24, /* "whitened": on an even grid of such units; cr b/32, b = 3..8 */
+  WEIR_CODEC_COUNT = 25
 } weir_codec_id;
 
 /* The largest ranks of powersgd and of bilateral. */

@@ -193,11 +193,11 @@ typedef struct weir_options {
    * which makes all of a matrix's directions equally long, 8 do harm.  With error feedback SGD
    * ends where uncompressed gradients would have led, but for what is held back, so that most of
    * policy weir's trials are shorter (18 or 36 steps, not 240) and begin earlier
-   * (docs/internals/progress.md).  Under all others noise costs loss: of what companded and qsgd
-   * hold back in fewer than 5 bits, half is fed in a step, under every policy, and half waits.
-   * Where gradients are clipped a step is not proportional to them, and what rounding adds to
-   * their norm makes it shorter: that is "adaptive", too (weir_doubt_update_rule).  A wrong "sgd"
-   * or "adaptive" may cost loss, "unknown" only time. */
+   * (docs/internals/progress.md).  Under all others noise costs loss: of what companded, whitened
+   * and qsgd hold back in fewer than 5 bits, half is fed in a step, under every policy, and half
+   * waits.  Where gradients are clipped a step is not proportional to them, and what rounding adds
+   * to their norm makes it shorter: that is "adaptive", too (weir_doubt_update_rule).  A wrong
+   * "sgd" or "adaptive" may cost loss, "unknown" only time. */
   const char *update_rule;
   /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those
    * may follow that lead from it to the authority; the key to it, closed to other users and without

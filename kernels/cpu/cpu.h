@@ -10,6 +10,7 @@
 
 #include "kernels/codec.h"
 #include "kernels/number.h"
+#include "kernels/whitened.h"
 
 /* Sums run in this many double lanes, element i in lane i mod 16, and the lanes are then added in
  * halves (8, 4, 2, 1).  This order is part of the contract: every version reproduces it. */
@@ -141,6 +142,9 @@ typedef struct weir_cpu_ops {
   void (*round_to_squares)(const float *x, size_t n, float inverse, int32_t top, uint8_t *code);
   void (*read_squares)(const uint8_t *code, size_t n, float scale, int32_t top, float *to);
   void (*read_squares_add)(const uint8_t *code, size_t n, float scale, int32_t top, float *to);
+  /* What kernels/whitened.h says of them. */
+  void (*follow_squares)(const float *average, size_t n, uint16_t *square);
+  void (*whiten)(const uint16_t *square, size_t n, bool back, float *x);
   void (*signs)(const float *x, size_t n, uint8_t *code);
   /* max(x, 0) and min(x, 0); none of the three may overlap. */
   void (*halves)(const float *x, size_t n, float *restrict plus, float *restrict minus);

@@ -102,6 +102,48 @@ TARGET static void read_squares_add(const uint8_t *code, size_t n, float scale, 
   for (size_t i = 0; i < n; i++) to[i] += weir_companded_value(code[i], scale, top);
 }
 
+/* --- whitened (kernels/whitened.h) ------------------------------------------------------------ */
+
+/* Squares in units of 2^-40: those of what is below 1e-25 are 0, and those above 1e13 all alike.
+ * Of late: of 16 steps. */
+TARGET static void follow_squares(const float *average, size_t n, uint16_t *square) {
+  for (size_t i = 0; i < n; i++) {
+    const float x = average[i] * 0x1p20F, before = weir_float_of((uint32_t)square[i] << 16);
+    const float share = before > 0.0F ? 0.0625F : 1.0F;
+    const uint32_t bits = weir_bits_of(before + (x * x - before) * share);
+    const uint32_t half = (bits + 0x7fffU + (bits >> 16 & 1)) >> 16; /* to the nearest */
+    square[i] = (uint16_t)(half < WEIR_SQUARE_MOST ? half : WEIR_SQUARE_MOST);
+  }
+}
+
+/* A square's exponent, halved, is its root's to the nearest, but for a constant; and how far it is
+ * below that of the largest of the block, as a binary logarithm, 8 at the most. */
+TARGET static void whiten_block(const uint16_t *square, size_t n, bool back, float *x) {
+  uint16_t most = 0;
+  for (size_t i = 0; i < n; i++) most = square[i] > most ? square[i] : most;
+  const uint32_t top = most >> 8;
+  if (!back) {
+    for (size_t i = 0; i < n; i++) {
+      const uint32_t below = top - (square[i] >> 8);
+      x[i] *= weir_float_of((127 - 8 + (below < 8 ? below : 8)) << 23);
+    }
+    return;
+  }
+  for (size_t i = 0; i < n; i++) {
+    const uint32_t below = top - (square[i] >> 8);
+    float y = x[i] * weir_float_of((127 + 8 - (below < 8 ? below : 8)) << 23);
+    y = y < FLT_MAX ? y : FLT_MAX;
+    x[i] = y > -FLT_MAX ? y : -FLT_MAX;
+  }
+}
+
+TARGET static void whiten(const uint16_t *square, size_t n, bool back, float *x) {
+  size_t at = 0;
+  for (; at + WEIR_WHITENED_BLOCK <= n; at += WEIR_WHITENED_BLOCK)
+    whiten_block(square + at, WEIR_WHITENED_BLOCK, back, x + at);
+  whiten_block(square + at, n - at, back, x + at);
+}
+
 /* 1 for a negative element (by its sign bit), else 0. */
 TARGET static void signs(const float *x, size_t n, uint8_t *code) {
   for (size_t i = 0; i < n; i++) {
@@ -236,6 +278,6 @@ TARGET static bool fp16_finite(const uint8_t *x, size_t n) {
   .fp16_finite = fp16_finite, .draw_minifloats = draw_minifloats,                 \
   .read_minifloats = read_minifloats, .read_minifloats_add = read_minifloats_add, \
   .round_to_squares = round_to_squares, .read_squares = read_squares,             \
-  .read_squares_add = read_squares_add
+  .read_squares_add = read_squares_add, .follow_squares = follow_squares, .whiten = whiten
 
 #endif

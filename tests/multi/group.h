@@ -186,7 +186,10 @@ static const char *const group_arms[] = {
     "powersgd:3:dense-one-shot:huffman",
     /* ... in one sum. */
     "bilateral:2:dense-ring", "bilateral:1:dense-tree", "bilateral:3:dense-sra",
-    "bilateral:2:dense-hier-ring:auto-bf16", "bilateral:1:dense-one-shot:huffman"};
+    "bilateral:2:dense-hier-ring:auto-bf16", "bilateral:1:dense-one-shot:huffman",
+    /* In units of what elements usually are. */
+    "whitened:0.125:ag", "whitened:0.09375:sra", "whitened:0.15625:hier-sra",
+    "whitened:0.125:sra:huffman", "whitened:0.125:path=rs.c.ag.d.ag"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {

@@ -1,7 +1,7 @@
 /* Gradients of 16 bits an element beside others: a step gives what it gives of the same numbers as
  * floats, with the average rounded once.  So with every plan, in buckets, with momentum and
  * without, in host memory and on a device: averages, residuals and what headers tell, bit for
- * bit. */
+ * bit.  But for whitened, whose units follow averages as they were published, rounded. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -284,11 +284,13 @@ static void try_arm(size_t arm, int ranks, unsigned where, const test_device *de
   run_both(&c, ranks, what);
 }
 
+static bool whitens(size_t arm) { return weir_codec_find(group_plan(arm, 0.1, 0).codec)->whitened; }
+
 Test(half, every_plan_gives_what_it_gives_of_floats_rounded_once) {
   for (int turn = 0; turn < 2; turn++)
     for (size_t arm = 0; arm < GROUP_ARMS; arm++)
       for (int ranks = 2; ranks <= 3; ranks++)
-        if (sampled_of_dear(10)) try_arm(arm, ranks, 0, NULL);
+        if (sampled_of_dear(10) && !whitens(arm)) try_arm(arm, ranks, 0, NULL);
 }
 
 Test(half, so_it_does_on_devices) {

@@ -376,8 +376,8 @@ static void go_on_in_another(player *p) {
   weir_engine_memory from, to;
   weir_engine *const next = create(p);
   if (next == NULL) return;
-  if (weir_engine_memory_open(p->engine, 0, &from) != WEIR_OK ||
-      weir_engine_memory_open(next, from.rank, &to) != WEIR_OK)
+  if (weir_engine_memory_open(p->engine, 0, false, &from) != WEIR_OK ||
+      weir_engine_memory_open(next, from.rank, from.squares != NULL, &to) != WEIR_OK)
     complain(p, "%s", weir_last_error());
   if (!group_failed(p->m->group)) {
     const weir_engine_memory own = to;
@@ -385,10 +385,12 @@ static void go_on_in_another(player *p) {
     to.residual = own.residual;
     to.velocity = own.velocity;
     to.columns = own.columns;
+    to.squares = own.squares;
     copy(p->c, to.residual, from.residual);
     if (to.velocity != NULL) copy(p->c, to.velocity, from.velocity);
     if (to.columns != NULL)
       memcpy(to.columns, from.columns, from.rank * from.width * sizeof *to.columns);
+    if (from.squares != NULL) memcpy(to.squares, from.squares, p->c->n * sizeof *to.squares);
     if (weir_engine_memory_take(next, &to) != WEIR_OK) complain(p, "%s", weir_last_error());
   }
   weir_engine_free(p->engine);

@@ -196,6 +196,8 @@ Test(session_resume, a_fixed_policy_goes_on_with_the_same_bits) {
               {"fixed:qsgd:0.125:sra", 0, 0},
               {"fixed:powersgd:2:dense-ring", 0, 0},
               {"fixed:bilateral:2:dense-sra", 0, 0},
+              {"fixed:whitened:0.125:sra", 0, 0},
+              {"fixed:whitened:0.125:ag", 0.9, 0},
               {"fixed:bf16:1:dense-tree", 0, 0},
               {"fixed:topk:0.05:ag", 0.9, 0},
               {"fixed:topk:0.01:ag", 0, 16},
@@ -591,7 +593,7 @@ static void seal(blob *b) {
 
 /* A checksum can be worked out by whoever changes a state. */
 Test(session_resume, a_right_checksum_makes_no_state_good) {
-  static const uint32_t version = 4, flags = 4, codec = 255, three = 3, one = 1, action = 77,
+  static const uint32_t version = 5, flags = 8, codec = 255, three = 3, one = 1, action = 77,
                         bits = UINT32_C(0x7f800000);
   static const uint64_t size = 0, rank = 1, most = UINT64_MAX, long_name = 4096;
   static const double gains[] = {NAN, -0.5, 1.5}, infinite = INFINITY;

@@ -161,7 +161,7 @@ static weir_directive ask(uint32_t action, weir_plan plan) {
 static void with_and_without(int ranks, size_t arm) {
   /* Residuals are not zero, and columns are warm. */
   static const char *const firsts[] = {"topk:0.1:ag", "star:0.1:art-ring", "var:0.1:art-tree",
-                                       "bilateral:1:dense-ring"};
+                                       "bilateral:1:dense-ring", "whitened:0.125:sra"};
   static program with, without;
   memset(&with, 0, sizeof with);
   memset(&without, 0, sizeof without);
@@ -169,7 +169,7 @@ static void with_and_without(int ranks, size_t arm) {
   const weir_plan other = group_plan((arm + 11) % GROUP_ARMS, 0.02, 2);
   /* Dense after a dense trial: a residual wrongly taken for empty would be lost. */
   const weir_plan last = group_plan(arm % 2 == 0 ? 0 : 7, 0.03, 4);
-  with.first = without.first = planned(firsts[arm % 4]);
+  with.first = without.first = planned(firsts[arm % (sizeof firsts / sizeof *firsts)]);
   with.after[1] = ask(WEIR_ACTION_TRIAL, tried);
   with.after[3] = ask(WEIR_ACTION_TRIAL, other);
   with.after[5] = ask(WEIR_ACTION_FOLLOW, tried);

@@ -91,6 +91,7 @@ static const row rows[] = {
     {"powersgd:2:dense-one-shot:huffman", 4, true, NULL},
     {"bilateral:2:dense-one-shot:huffman", 4, true, NULL},
     {"companded:0.125:hier-sra:huffman", 4, true, "aabb"},
+    {"whitened:0.125:sra:huffman", 4, true, NULL},
 };
 
 typedef struct course {
