@@ -60,12 +60,36 @@ def companded(e, bits):
     return (root**2 * x.sign() * unit).flatten()[: e.numel()]
 
 
+def whitened(e, bits):
+    """kernels/whitened.c: the nearest of an even grid, of elements in units of what they usually are."""
+    x = buckets(e)
+    top = 2 ** (bits - 1) - 1
+    root = (x.square().sum(1, True) / BUCKET).sqrt()
+    most = x.abs().max(1, True)[0]
+    step = torch.maximum(0.7 * 2.0 ** (4 - bits) * root, most / top).clamp(min=1e-30)
+    step = step.bfloat16().float()
+    return ((x / step).round().clamp(-top, top) * step).flatten()[: e.numel()]
+
+
+def units(usual):
+    """To a power of two, and no less than a 256th of the largest of a bucket's."""
+    power = buckets(usual.clamp(min=1e-38).log2().div(2).round())
+    return 2.0 ** torch.maximum(power, power.max(1, True)[0] - 8).flatten()[: usual.numel()]
+
+
+def follow(usual, average):
+    """The mean square of averages of late."""
+    now = average.square()
+    usual.copy_(torch.where(usual > 0, usual + (now - usual) / 16, now).bfloat16())
+
+
 CODECS = {
     "bf16": bf16,
     "qsgd": qsgd,
     "qsgd-l2": qsgd_l2,
     "minifloat": minifloat,
     "companded": companded,
+    "whitened": whitened,
 }
 
 
@@ -87,9 +111,9 @@ def stages_of(plan):
     ]
 
 
-def send(codec, g, held, fed):
+def send(codec, g, held, fed, unit):
     """What is sent of g, of whose residual so much is fed; held becomes the next residual."""
-    sent = codec[0](g + fed * held, codec[1])
+    sent = codec[0]((g + fed * held) / unit, codec[1]) * unit
     held += g - sent
     return sent
 
@@ -98,12 +122,14 @@ def gradient(weights):
     return torch.cat([w.grad.flatten() for w in weights])
 
 
-def exchange(gradients, codec, held, fed):
+def exchange(gradients, codec, held, fed, usual):
     """The average of workers' gradients, sent as it is without a codec; held's last is the sum's."""
     sent = []
+    unit = units(usual) if codec is not None and codec[0] is whitened else 1
     for rank in range(WORKERS + 1):
         g = gradients[rank] if rank < WORKERS else sum(sent) / WORKERS
-        sent.append(g if codec is None else send(codec, g, held[rank], fed))
+        sent.append(g if codec is None else send(codec, g, held[rank], fed, unit))
+    follow(usual, sent[-1])
     return sent[-1]
 
 
@@ -200,6 +226,7 @@ def train(o, seed, stages):
     held = [
         torch.zeros(sum(w.numel() for w in weights)) for _ in range(WORKERS + 1)
     ]  # the last: of the sum
+    usual = torch.zeros_like(held[0])
     losses = []
     for step in range(o.steps):
         codec = next(((f, bits) for at, f, bits in stages if step >= at), None)
@@ -210,13 +237,13 @@ def train(o, seed, stages):
         gradients, told = passes(task, model, weights, batch)
         if o.half:
             gradients = [bf16(g, 16) for g in gradients]
-        average = exchange(gradients, codec, held, fed)
+        average = exchange(gradients, codec, held, fed, usual)
         if reach := getattr(task, "reach", None):  # what is averaged says where gradients are taken
             by = reach / average.norm() * average
             move(weights, by)
             gradients, _ = passes(task, model, weights, batch)
             move(weights, -by)
-            average = exchange(gradients, codec, held, fed)
+            average = exchange(gradients, codec, held, fed, usual)
         if o.half:
             average = bf16(average, 16)
         for w, part in zip(weights, parts(average, weights), strict=True):
@@ -260,7 +287,7 @@ def main(argv):
         seeds = [int(s) for s in o.seeds.split(",")]
     except (KeyError, ValueError, IndexError):
         p.error(
-            "a plan is CODEC:BITS with codec bf16, qsgd, qsgd-l2, minifloat or companded, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers"
+            "a plan is CODEC:BITS with codec bf16, qsgd, qsgd-l2, minifloat, companded or whitened, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers"
         )
     torch.set_num_threads(1)
     print(

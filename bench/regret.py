@@ -39,6 +39,7 @@ POLICIES = {
     "companded4": "companded:0.125:sra:huffman",
     "companded3.5": "companded:0.109375:sra:huffman",
     "companded3": "companded:0.09375:sra:huffman",
+    "whitened4": "whitened:0.125:sra:huffman",
     "qsgd-l2.4": "qsgd-l2:0.125:sra:huffman",
     "powersgd1": "powersgd:1:dense-halving",
     "powersgd4": "powersgd:4:dense-halving",

@@ -38,11 +38,12 @@ class Beside:
         self.name, self.fed = f"{plan}, {fed:g} fed", fed
         self.codec = CODECS[codec], number(bits)
         self.held = [torch.zeros(n) for _ in range(WORKERS + 1)]
+        self.usual = torch.zeros(n)
         self.adam, self.along, self.exact, self.own = Adam(n), 0.0, 0.0, 0.0
 
     def step(self, at, each, exact):
         """`at`: of the training, whose first are sent as they are."""
-        mean = exchange(each, self.codec if at >= FIRST else None, self.held, self.fed)
+        mean = exchange(each, self.codec if at >= FIRST else None, self.held, self.fed, self.usual)
         step = self.adam.step(mean)
         self.along += float(step @ exact)
         self.exact += float(exact @ exact)
@@ -61,7 +62,11 @@ def main(argv):
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--shown", default="100,200", help="steps, ascending")
     p.add_argument("--fed", default="1,0.5", help="shares of the residual in a step")
-    p.add_argument("plans", nargs="*", default=[f"companded:{b}" for b in ("5", "4", "3.5", "3")])
+    p.add_argument(
+        "plans",
+        nargs="*",
+        default=[*(f"companded:{b}" for b in ("5", "4", "3.5", "3")), "whitened:4"],
+    )
     o = p.parse_args(argv)
     shown = [int(s) for s in o.shown.split(",")]
     torch.set_num_threads(1)
