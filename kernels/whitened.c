@@ -15,6 +15,11 @@
  * sender and receiver both have need not travel ("backward adaptive": Jayant, "Adaptive
  * Quantization with a One-Word Memory", 1973).
  *
+ * In the first step nothing is known, and all elements of a bucket count alike.  What has averaged
+ * to nothing until then counts as tiny, so that for a step or two more what is large beside it may
+ * be sent late.  A training that begins to send so in its middle pays for that with some loss
+ * (docs/reference/performance.md, "In units of what elements usually are").
+ *
  * To the nearest, without a wider zero: that would take fewer bits yet, and sends everything late.
  *
  * A bucket whose largest is far beyond its root mean square has a step as long as that asks for, so

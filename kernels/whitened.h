@@ -14,11 +14,12 @@
  * units of 2^-40; 0: not known, or next to nothing.  An average more. */
 void weir_squares_follow(uint16_t *square, const float *average, size_t n);
 
-/* x in units of what elements of a block usually are, in powers of two: of the largest of them 256
- * and no more, of others less, of those that are below a 256th of it, 1.  Nothing overflows, and
- * what is lost is below the least of normal floats. */
+/* Divides each element by a power of two: by 256 where it is usually the largest of its block, by
+ * less where it is usually smaller, and by 1 where it is usually below a 256th of the largest, or
+ * where that is not known.  Nothing overflows, and what is lost is below the least of normal
+ * floats. */
 void weir_whiten(float *x, const uint16_t *square, size_t n);
-/* And back.  What would not be finite counts as the largest float. */
+/* Multiplies each by the same.  What would not be finite counts as the largest float. */
 void weir_unwhiten(float *x, const uint16_t *square, size_t n);
 
 #endif
