@@ -643,6 +643,23 @@ Test(session_resume, a_right_checksum_makes_no_state_good) {
   drop(blobs);
 }
 
+/* What elements usually are lies behind a tensor's residual, and is finite at the most. */
+Test(session_resume, what_elements_usually_are_is_finite) {
+  static const uint16_t largest = 0x7f7f, infinite = 0x7f80;
+  blob blobs[RANKS_MOST] = {0};
+  worker workers[RANKS_MOST];
+  const job j = {.policy = "fixed:whitened:0.125:sra", .ranks = 1, .to = 3, .save = blobs};
+  run(&j, workers);
+  unsigned char *const square = blobs[0].data + IN_RESIDUAL + A * sizeof(float);
+  memcpy(square, &largest, sizeof largest);
+  seal(&blobs[0]);
+  cr_assert_eq(try_to_load(blobs[0].data, blobs[0].bytes), WEIR_OK, "%s", weir_last_error());
+  memcpy(square, &infinite, sizeof infinite);
+  seal(&blobs[0]);
+  cr_assert_eq(try_to_load(blobs[0].data, blobs[0].bytes), WEIR_E_PARSE);
+  drop(blobs);
+}
+
 /* Ranks whose states have other plans in force begin with the policy's first one. */
 Test(session_resume, a_plan_goes_on_where_all_ranks_have_it) {
   blob blobs[RANKS_MOST] = {0};
