@@ -72,15 +72,16 @@ def whitened(e, bits):
 
 
 def units(usual):
-    """To a power of two, and no less than a 256th of the largest of a bucket's."""
+    """To a power of two, and no less than a 256th of the largest of a bucket's; an eighth of it where nothing is known."""
     power = buckets(usual.clamp(min=1e-38).log2().div(2).round())
-    return 2.0 ** torch.maximum(power, power.max(1, True)[0] - 8).flatten()[: usual.numel()]
+    most = power.max(1, True)[0]
+    known = torch.maximum(power, most - 8)
+    return 2.0 ** torch.where(buckets(usual) > 0, known, most - 3).flatten()[: usual.numel()]
 
 
 def follow(usual, average):
     """The mean square of averages of late."""
-    now = average.square()
-    usual.copy_(torch.where(usual > 0, usual + (now - usual) / 16, now).bfloat16())
+    usual.copy_((usual + (average.square() - usual) / 16).bfloat16())
 
 
 CODECS = {

@@ -173,6 +173,18 @@ bool weir_policy_counts(const char *policy, const char *risk) {
   return found == &weir_policy_weir && of != WEIR_RISK_BOLD;
 }
 
+bool weir_policy_follows(const char *policy, const weir_beginning *with) {
+  weir_stages stages;
+  uint32_t rule = WEIR_RULE_UNKNOWN;
+  bool some = false;
+  if (weir_policy_stages(policy, &stages))
+    for (size_t i = 0; i < stages.count; i++)
+      some = some || weir_codecs[stages.stage[i].plan.codec]->whitened;
+  return some ||
+         (with->ranks > 1 && weir_policy_counts(policy, with->risk) &&
+          weir_rule_parse(with->update_rule, &rule) == WEIR_OK && rule == WEIR_RULE_ADAPTIVE);
+}
+
 weir_status weir_policy_filter(const char *policy, const char *options,
                                char filter[WEIR_FILTER_MAX]) {
   const weir_policy *found = NULL;
@@ -549,6 +561,7 @@ void weir_controller_observe(void *controller, const weir_header *headers, int r
                            .plan = record->info.plan,
                            .trial = record->info.trial,
                            .shortened = record->shortened,
+                           .squares_known = record->squares_known,
                            .rooms = record->rooms,
                            .room_bytes = record->room_bytes};
   for (int r = 0; r < ranks; r++)

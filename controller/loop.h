@@ -33,6 +33,7 @@ typedef struct weir_observation {
   double nonzero;       /* share of its gradient, of the rank with most; 0: not all have counted */
   double runs;          /* weir_header's, of the rank with most */
   double shortened;     /* as weir_step_record has it, of this rank */
+  bool squares_known;   /* as weir_step_record has it */
   weir_network network; /* agreed on from this step's headers */
   uint64_t rooms;       /* as weir_step_record has it */
   double room_bytes;

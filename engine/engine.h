@@ -87,6 +87,8 @@ typedef struct weir_step_record {
   double shortened;      /* bytes of entropy-coded messages over those of plain ones; 0: none was */
   uint64_t rooms;        /* messages can stay on devices: WEIR_ROOMS_*, of which the ranks' rooms */
   double room_bytes;     /* take so much each */
+  bool squares_known; /* what elements usually are (kernels/whitened.h) has been followed from the
+                            first step on, or for long enough */
 } weir_step_record;
 
 /* Where decisions come from and telemetry goes to.  All called from the session's thread. */
@@ -162,6 +164,10 @@ typedef struct weir_engine_config {
   /* No error feedback: what a plan does not send is lost.  Plans of codecs that are not unbiased
    * are refused. */
   bool without_feedback;
+  /* What elements usually are (kernels/whitened.h) is followed from the first step on, in host
+   * memory, whatever the plan; else from the first step on of a plan that asks for it.  The same on
+   * all ranks. */
+  bool follows;
   bool damped; /* of what few bits have left (weir_codec.damps), half is fed a step: host_feed.c */
   bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */
@@ -247,6 +253,7 @@ typedef struct weir_regrouping {
   size_t firsts;
   double memory_limit;        /* as in the configuration: it may have been that of a lost rank */
   bool threads;               /* likewise */
+  bool follows;               /* as in the configuration */
   bool (*want_curve)(void *); /* as in the hooks, for the rank's new number */
 } weir_regrouping;
 /* Go on in a group of the survivors; all: the standings of its ranks.  A step that some of them
@@ -267,6 +274,7 @@ typedef struct weir_engine_memory {
   bool zero;                  /* the residual counts as nothing at all, whatever it holds */
   float *residual, *velocity; /* n each; velocity: NULL without momentum */
   uint16_t *squares;          /* n, what elements usually are (kernels/whitened.h), or NULL */
+  uint64_t followed;          /* of so many averages */
   float *columns;             /* of low rank: those of tensor t at k * width + at[t] (weir_warm) */
   size_t rank, width;
   const size_t *at;

@@ -36,6 +36,13 @@ static void close_host(weir_engine *engine) {
   *host = (weir_host){.zero = true};
 }
 
+static weir_status room_for_squares(const weir_engine *engine, uint16_t **square) {
+  if (*square == NULL) *square = calloc(engine->n + 1, sizeof **square);
+  return *square != NULL
+             ? WEIR_OK
+             : weir_fail(WEIR_E_NOMEM, "no memory for what %zu elements usually are", engine->n);
+}
+
 static weir_status open_host(weir_engine *engine) {
   weir_host *host = &engine->host;
   host->zero = true;
@@ -48,22 +55,19 @@ static weir_status open_host(weir_engine *engine) {
   return status == WEIR_OK ? zeroed(engine, &host->next) : status;
 }
 
-static weir_status room_for_squares(const weir_engine *engine, uint16_t **square) {
-  if (*square == NULL) *square = calloc(engine->n + 1, sizeof **square);
-  return *square != NULL
-             ? WEIR_OK
-             : weir_fail(WEIR_E_NOMEM, "no memory for what %zu elements usually are", engine->n);
-}
-
 static bool whitens(const weir_bucket_set *set) {
   bool some = false;
   for (size_t k = 0; k < set->count; k++) some = some || set->bucket[k].codec->whitened;
   return some;
 }
 
+static bool wants_squares(const weir_engine *engine, const weir_bucket_set *set) {
+  return engine->config.follows || whitens(set);
+}
+
 /* Every plan's buckets have room in what there is, but for what whitened ones are measured by. */
 static weir_status reserve(weir_engine *engine, const weir_bucket_set *set) {
-  return whitens(set) ? room_for_squares(engine, &engine->host.square) : WEIR_OK;
+  return wants_squares(engine, set) ? room_for_squares(engine, &engine->host.square) : WEIR_OK;
 }
 
 static unsigned char *allocate(const weir_engine *engine, size_t bytes) {
@@ -154,8 +158,9 @@ static void follow_tensor(const weir_engine *engine, size_t t) {
 
 static void follow(weir_engine *engine) {
   weir_host *host = &engine->host;
-  host->follows = host->follows || whitens(&engine->set);
-  for (size_t t = 0; t < engine->layout.tensors && host->follows; t++) follow_tensor(engine, t);
+  if (host->followed == 0 && !wants_squares(engine, &engine->set)) return;
+  for (size_t t = 0; t < engine->layout.tensors; t++) follow_tensor(engine, t);
+  host->followed++;
 }
 
 static void forget(weir_engine *engine) {
@@ -163,7 +168,7 @@ static void forget(weir_engine *engine) {
   free(host->square);
   free(host->kept_square);
   host->square = host->kept_square = NULL;
-  host->follows = false;
+  host->followed = 0;
 }
 
 /* --- trials ----------------------------------------------------------------------------------- */
@@ -174,20 +179,21 @@ static weir_status keep_room(weir_engine *engine) {
   if (host->kept_residual == NULL) status = zeroed(engine, &host->kept_residual);
   if (status == WEIR_OK && host->velocity != NULL && host->kept_velocity == NULL)
     status = zeroed(engine, &host->kept_velocity);
-  return status == WEIR_OK && host->follows ? room_for_squares(engine, &host->kept_square) : status;
+  return status == WEIR_OK && host->followed > 0 ? room_for_squares(engine, &host->kept_square)
+                                                 : status;
 }
 
 /* Where a trial was the first that wanted to know, nothing is known again. */
 static void keep_squares(weir_engine *engine, bool restore) {
   weir_host *host = &engine->host;
   const size_t bytes = engine->n * sizeof *host->square;
-  if (!restore) host->kept_follows = host->follows;
-  if (host->follows && host->kept_follows)
+  if (!restore) host->kept_followed = host->followed;
+  if (host->followed > 0 && host->kept_followed > 0)
     memcpy(restore ? host->square : host->kept_square, restore ? host->kept_square : host->square,
            bytes);
-  else if (host->follows)
+  else if (host->followed > 0)
     memset(host->square, 0, bytes);
-  host->follows = host->kept_follows;
+  host->followed = host->kept_followed;
 }
 
 static void keep(weir_engine *engine, bool restore) {
@@ -216,18 +222,19 @@ static weir_status recall(weir_engine *engine, bool squares, weir_engine_memory 
   weir_host *host = &engine->host;
   const weir_status status = squares ? room_for_squares(engine, &host->square) : WEIR_OK;
   if (status != WEIR_OK) return status;
-  host->follows = host->follows || squares;
   (void)residual(engine); /* what counts as zero is zero now */
   memory->zero = host->zero;
   memory->residual = host->residual;
   memory->velocity = host->velocity;
-  memory->squares = host->follows ? host->square : NULL;
+  memory->squares = squares || host->followed > 0 ? host->square : NULL;
+  memory->followed = host->followed;
   return WEIR_OK;
 }
 
 /* The rest was filled in where it is. */
 static weir_status take(weir_engine *engine, const weir_engine_memory *memory) {
   engine->host.zero = memory->zero;
+  engine->host.followed = memory->followed;
   return WEIR_OK;
 }
 

@@ -155,6 +155,7 @@ static weir_status resize(weir_engine *engine, const weir_regrouping *group) {
   engine->config.hooks.want_curve = group->want_curve;
   engine->config.memory_limit = group->memory_limit;
   engine->config.threads = group->threads;
+  engine->config.follows = group->follows;
   weir_status status = WEIR_OK;
   if (group->want_curve != NULL && engine->curve == NULL)
     status = weir_gain_curve_create(&engine->curve);

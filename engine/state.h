@@ -165,12 +165,12 @@ typedef struct weir_host {
   float *velocity, *next;               /* NULL without momentum correction */
   float *kept_residual, *kept_velocity; /* from before a trial; NULL before the first */
   /* What elements usually are (kernels/whitened.h), followed from the first step on that encodes in
-   * such units; and as it was before a trial.  NULL: no plan has wanted to know, or no trial kept
-   * it. */
+   * such units, or from the very first (weir_engine_config.follows); and as it was before a trial.
+   * NULL: nobody has wanted to know, or no trial kept it. */
   uint16_t *square, *kept_square;
-  bool follows, kept_follows;
-  bool zero, kept_zero; /* the residual counts as all zero, whatever its memory holds */
-  bool counts;          /* somebody wants to know what of gradients is not zero */
+  uint64_t followed, kept_followed; /* so many averages; 0: it is not */
+  bool zero, kept_zero;             /* the residual counts as all zero, whatever its memory holds */
+  bool counts;                      /* somebody wants to know what of gradients is not zero */
 } weir_host;
 
 struct weir_engine {

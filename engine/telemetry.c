@@ -207,6 +207,10 @@ static void set_virtual_times(weir_engine *engine) {
   engine->comm_s = end - launched_s;
 }
 
+/* Averages after which what elements usually are is known, where it was not followed from the first
+ * step on: twice the 16 of which it is the mean. */
+static const uint64_t long_enough = 32;
+
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
   weir_shortened shortened = {0};
   memset(record, 0, sizeof *record);
@@ -224,6 +228,9 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
   if (record->rooms != WEIR_ROOMS_NONE)
     record->room_bytes = weir_room_takes(engine->backend->shared(engine));
   if (engine->config.virtual_network != NULL) set_virtual_times(engine);
+  const uint64_t followed = engine->host.followed;
+  record->squares_known =
+      followed > 0 && (followed >= long_enough || followed >= engine->committed);
   weir_step_info *info = &record->info;
   info->step = engine->committed;
   info->trial = engine->in_trial;

@@ -5,7 +5,7 @@
  * alike, and an even grid errs by the same share of each:
  *
  *   value j s,   j = -T..T,  T = 2^(b-1) - 1,  s = the larger of 0.7 2^(4-b) root mean squares of
- *                                                   128 and the bucket's largest / T, in bfloat16
+ *                                                  128 and the bucket's largest / T, in bfloat16
  *
  * That is what an optimizer asks for that divides by the root of a mean square (Adam): how far
  * rounding errs beside the largest elements does not matter to the small ones, whose steps are as
@@ -15,10 +15,12 @@
  * sender and receiver both have need not travel ("backward adaptive": Jayant, "Adaptive
  * Quantization with a One-Word Memory", 1973).
  *
- * In the first step nothing is known, and all elements of a bucket count alike.  What has averaged
- * to nothing until then counts as tiny, so that for a step or two more what is large beside it may
- * be sent late.  A training that begins to send so in its middle pays for that with some loss
- * (docs/reference/performance.md, "In units of what elements usually are").
+ * What is not known yet counts as an eighth of the largest beside it: what is smaller yet comes to
+ * be sent, and so known, after a few steps, and what is as large is no more than 8 of its units, by
+ * which 4 bits still tell the others from nothing.  A plan that begins in the middle of a training
+ * finds all of it unknown, which costs some loss, and so it is followed from the first step on
+ * where such a plan may come (weir_engine_config.follows; docs/reference/performance.md, "In units
+ * of what elements usually are").
  *
  * To the nearest, without a wider zero: that would take fewer bits yet, and sends everything late.
  *

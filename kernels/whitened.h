@@ -15,9 +15,9 @@
 void weir_squares_follow(uint16_t *square, const float *average, size_t n);
 
 /* Divides each element by a power of two: by 256 where it is usually the largest of its block, by
- * less where it is usually smaller, and by 1 where it is usually below a 256th of the largest, or
- * where that is not known.  Nothing overflows, and what is lost is below the least of normal
- * floats. */
+ * less where it is usually smaller, by 1 where it is usually below a 256th of the largest, and by
+ * 32, as what is usually an eighth of it, where that is not known.  Nothing overflows, and what is
+ * lost is below the least of normal floats. */
 void weir_whiten(float *x, const uint16_t *square, size_t n);
 /* Multiplies each by the same.  What would not be finite counts as the largest float. */
 void weir_unwhiten(float *x, const uint16_t *square, size_t n);

@@ -33,8 +33,9 @@ typedef struct header {
   weir_directive pending;
   uint64_t controller_bytes; /* that follow the table */
   double gain;               /* of the last step */
+  uint64_t followed;         /* averages that squares are of */
 } header;
-_Static_assert(sizeof(header) == 184 && sizeof(weir_plan_bucket) == 32,
+_Static_assert(sizeof(header) == 192 && sizeof(weir_plan_bucket) == 32,
                "headers are written as they lie in memory, without gaps");
 typedef struct tensor {
   uint64_t name_bytes, rows, numel;
@@ -99,7 +100,8 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
               .plan = m.plan,
               .pending = m.pending,
               .controller_bytes = learnt_bytes,
-              .gain = m.gain};
+              .gain = m.gain,
+              .followed = m.followed};
   memcpy(h.magic, magic, sizeof magic);
   put(&w, &h, sizeof h);
   for (size_t t = 0; t < session->tensors; t++) {
@@ -175,6 +177,7 @@ static weir_status make(weir_resume **out, const weir_session *session, const he
   resume->plan = h->plan;
   resume->pending = h->pending;
   resume->gain = h->gain;
+  resume->followed = h->followed;
   resume->tensors = session->tensors;
   resume->offset = calloc(session->tensors + 1, sizeof *resume->offset);
   resume->at = calloc(session->tensors + 1, sizeof *resume->at);
@@ -213,7 +216,8 @@ static weir_status check_header(const weir_session *session, const header *h) {
   if (h->version != VERSION)
     return weir_fail(WEIR_E_PARSE, "the state is of version %u; %u is read", h->version, VERSION);
   if (h->size < 1 || h->rank >= h->size || h->columns_rank > RANK_MOST ||
-      (h->flags & ~(HAS_VELOCITY | IS_ZERO | HAS_SQUARES)) != 0)
+      (h->flags & ~(HAS_VELOCITY | IS_ZERO | HAS_SQUARES)) != 0 ||
+      ((h->flags & HAS_SQUARES) != 0) != (h->followed > 0))
     return weir_fail(WEIR_E_PARSE, "a saved state's header is damaged");
   if (weir_plan_check(&h->plan) != WEIR_OK || !directs(&h->pending) ||
       h->plan.buckets > h->tensors || h->controller_bytes > CONTROLLER_MOST ||
@@ -509,6 +513,7 @@ weir_status weir_resume_apply(weir_session *session, bool *alike) {
     apply_tensors(session, &m, columns);
     m.zero = from->zero;
     m.gain = from->gain;
+    if (columns && from->squares != NULL) m.followed = from->followed;
   }
   if (from != NULL && told->plan != 0) {
     m.plan = from->plan;

@@ -80,6 +80,7 @@ static weir_status agree_on_state(weir_session *session, const weir_standing *mi
                            .first = first,
                            .memory_limit = (double)session->memory_limit,
                            .threads = session->threads,
+                           .follows = session->follows,
                            .want_curve = weir_session_curve_hook(session)};
   uint64_t step = 0;
   weir_status status = weir_session_gather(session, mine, sizeof *mine, all);

@@ -39,6 +39,7 @@ typedef struct fingerprint {
   uint64_t memory_limit;
   uint64_t feedback; /* does it keep residuals? */
   uint64_t threads;  /* do its codecs have threads? */
+  uint64_t follows;  /* may its policy come to want to know what elements usually are? */
   uint64_t table;    /* is the policy's damaged, or missing where it is needed? */
   double momentum;   /* correction */
   int64_t most;      /* max_ranks */
@@ -95,9 +96,14 @@ static const char *rule_of(const weir_session *session) {
   return session->rule_adapts && said != NULL && strcmp(said, "sgd") == 0 ? "adaptive" : said;
 }
 
+static weir_beginning beginning_of(const weir_session *session) {
+  const weir_options *o = &session->options;
+  return (weir_beginning){o->world_size, o->risk, rule_of(session)};
+}
+
 weir_status weir_session_first_plan(const weir_session *session, uint64_t step, weir_plan *first) {
   const weir_options *o = &session->options;
-  const weir_beginning with = {o->world_size, o->risk, rule_of(session)};
+  const weir_beginning with = beginning_of(session);
   const weir_status status = weir_policy_first_plan(o->policy, &with, first);
   if (status == WEIR_OK) first->cr = weir_policy_warm_ratio(first->cr, step, o->warmup_steps);
   return status;
@@ -118,6 +124,7 @@ weir_status weir_session_compare(weir_session *session) {
   weir_plan first;
   const weir_status known = weir_session_first_plan(session, 0, &first);
   if (known != WEIR_OK) return known;
+  const weir_beginning with = beginning_of(session);
   fingerprint mine = {weir_session_digest_tensors(session),
                       session->offset[session->tensors],
                       weir_plan_digest(&first),
@@ -125,6 +132,7 @@ weir_status weir_session_compare(weir_session *session) {
                       session->options.memory_limit,
                       session->options.error_feedback,
                       session->options.codec_threads > 1,
+                      weir_policy_follows(session->options.policy, &with),
                       session->table != WEIR_OK,
                       session->options.momentum_correction,
                       session->options.max_ranks,
@@ -136,16 +144,22 @@ weir_status weir_session_compare(weir_session *session) {
   fingerprint *all = calloc(ranks, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to compare %zu ranks", ranks);
   weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
-  session->devices = session->hosts = session->threads = false;
+  session->devices = session->hosts = session->threads = session->follows = false;
   session->memory_limit = 0;
   for (size_t r = 0; r < ranks; r++) {
     const uint64_t limit = all[r].memory_limit;
     session->devices = session->devices || all[r].device != 0;
     session->hosts = session->hosts || all[r].device == 0;
     session->threads = session->threads || all[r].threads != 0;
+    session->follows = session->follows || all[r].follows != 0;
     if (limit > 0 && (session->memory_limit == 0 || limit < session->memory_limit))
       session->memory_limit = limit;
   }
+  /* Under a limit policy weir does without, so that all of it is for plans. */
+  weir_stages stages;
+  if (session->devices ||
+      (session->memory_limit > 0 && !weir_policy_stages(session->options.policy, &stages)))
+    session->follows = false;
   if (status == WEIR_OK && session->table != WEIR_OK)
     status = weir_fail(session->table, "%s", session->table_text);
   for (size_t r = 0; r < ranks && status == WEIR_OK; r++)
@@ -417,6 +431,7 @@ weir_status weir_session_create_engine(weir_session *session) {
       .most_ranks = session->options.max_ranks,
       .counts = session->device_ops == NULL && !(session->options.momentum_correction > 0) &&
                 weir_policy_counts(session->options.policy, session->options.risk),
+      .follows = session->follows,
       .without_feedback = !session->options.error_feedback,
       .damped = weir_update_rule_adapts(rule_of(session)),
       .keep_nonfinite = session->keep_nonfinite,

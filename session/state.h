@@ -87,6 +87,7 @@ typedef struct weir_resume {
   size_t *offset, *at; /* tensors + 1, of elements and of powersgd's columns */
   float *residual, *velocity, *columns;
   uint16_t *squares; /* what elements usually are, or NULL */
+  uint64_t followed; /* of so many averages */
   weir_plan plan;    /* that was in force, and what was directed */
   weir_plan_bucket *table;
   weir_directive pending;
@@ -153,6 +154,8 @@ struct weir_session {
   bool rooms;                  /* all ranks' do, and read each other's memory */
   bool rooms_inside;           /* inside of each of several machines */
   bool threads;                /* some rank's codecs have threads */
+  bool follows;                /* what elements usually are, from the first step on: some rank may
+                                  come to ask for it */
   uint64_t memory_limit;       /* the smallest of the ranks'; 0: none */
   weir_controller *controller; /* rank 0 only */
   uint32_t epoch;              /* as told, for the controller of the next group */

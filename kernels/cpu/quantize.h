@@ -105,33 +105,36 @@ TARGET static void read_squares_add(const uint8_t *code, size_t n, float scale, 
 /* --- whitened (kernels/whitened.h) ------------------------------------------------------------ */
 
 /* Squares in units of 2^-40: those of what is below 1e-25 are 0, and those above 1e13 all alike.
- * Of late: of 16 steps. */
+ * Of late: of 16 steps.  They begin with 0, all alike, so that their shares of one another are
+ * right from the first step on. */
 TARGET static void follow_squares(const float *average, size_t n, uint16_t *square) {
   for (size_t i = 0; i < n; i++) {
     const float x = average[i] * 0x1p20F, before = weir_float_of((uint32_t)square[i] << 16);
-    const float share = before > 0.0F ? 0.0625F : 1.0F;
-    const uint32_t bits = weir_bits_of(before + (x * x - before) * share);
+    const uint32_t bits = weir_bits_of(before + (x * x - before) * 0.0625F);
     const uint32_t half = (bits + 0x7fffU + (bits >> 16 & 1)) >> 16; /* to the nearest */
     square[i] = (uint16_t)(half < WEIR_SQUARE_MOST ? half : WEIR_SQUARE_MOST);
   }
 }
 
 /* A square's exponent, halved, is its root's to the nearest, but for a constant; and how far it is
- * below that of the largest of the block, as a binary logarithm, 8 at the most. */
+ * below that of the largest of the block, as a binary logarithm, 8 at the most, and 3 where nothing
+ * is known. */
+TARGET static inline uint32_t below_most(uint16_t square, uint32_t top) {
+  const uint32_t below = top - (square >> 8), known = square > 0 ? below : 3;
+  return known < 8 ? known : 8;
+}
+
 TARGET static void whiten_block(const uint16_t *square, size_t n, bool back, float *x) {
   uint16_t most = 0;
   for (size_t i = 0; i < n; i++) most = square[i] > most ? square[i] : most;
   const uint32_t top = most >> 8;
   if (!back) {
-    for (size_t i = 0; i < n; i++) {
-      const uint32_t below = top - (square[i] >> 8);
-      x[i] *= weir_float_of((127 - 8 + (below < 8 ? below : 8)) << 23);
-    }
+    for (size_t i = 0; i < n; i++)
+      x[i] *= weir_float_of((127 - 8 + below_most(square[i], top)) << 23);
     return;
   }
   for (size_t i = 0; i < n; i++) {
-    const uint32_t below = top - (square[i] >> 8);
-    float y = x[i] * weir_float_of((127 + 8 - (below < 8 ? below : 8)) << 23);
+    float y = x[i] * weir_float_of((127 + 8 - below_most(square[i], top)) << 23);
     y = y < FLT_MAX ? y : FLT_MAX;
     x[i] = y > -FLT_MAX ? y : -FLT_MAX;
   }

@@ -45,18 +45,18 @@ def test_the_nearest_of_squares(harm: Any) -> None:
 
 def test_units_of_what_elements_usually_are(harm: Any) -> None:
     """Half of a bucket 1 and half -1: a step is 0.7, 179/256 as a bfloat16, and 1 is 1.43 of them.  Of one of 14 among
-    zeros it is 2.  Roots go to the nearest power of two, of 4 and 7 to 2, and of what is far smaller, or not known, to a
-    256th of the largest."""
+    zeros it is 2.  Roots go to the nearest power of two, of 4 and 7 to 2; of what is far smaller to a 256th of the
+    largest, and of what is not known to an eighth."""
     ones = torch.tensor([1.0, -1.0]).repeat(64)
     assert torch.equal(harm.whitened(ones, 4), 179 / 256 * ones)
     rare = torch.zeros(128)
     rare[77] = -14.0
     assert torch.equal(harm.whitened(rare, 4), rare)
     usual = torch.tensor([4.0, 7.0, 1.0, 0.0] + [1e-6] * 124)
-    assert torch.equal(harm.units(usual), torch.tensor([2.0, 2.0, 1.0] + [2 / 256] * 125))
+    assert torch.equal(harm.units(usual), torch.tensor([2.0, 2.0, 1.0, 0.25] + [2 / 256] * 124))
     usual = torch.tensor([0.0, 1.0, 1.0])
-    harm.follow(usual, torch.tensor([2.0, 4.0, 0.0]))
-    assert torch.equal(usual, torch.tensor([4.0, 1.9375, 0.9375]))
+    harm.follow(usual, torch.tensor([4.0, 4.0, 0.0]))
+    assert torch.equal(usual, torch.tensor([1.0, 1.9375, 0.9375]))
 
 
 def test_what_is_drawn_is_right_on_average(harm: Any) -> None:

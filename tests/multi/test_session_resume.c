@@ -581,7 +581,8 @@ enum {
   IN_PENDING = IN_PLAN + (int)sizeof(weir_plan),
   IN_LEARNT = 168,
   IN_GAIN = 176,
-  IN_NAME = 184,
+  IN_FOLLOWED = 184,
+  IN_NAME = 192,
   IN_RESIDUAL = IN_NAME + 24 + 1
 };
 
@@ -618,6 +619,7 @@ Test(session_resume, a_right_checksum_makes_no_state_good) {
                {"gain", IN_GAIN, &gains[0], 8},
                {"gain", IN_GAIN, &gains[1], 8},
                {"gain", IN_GAIN, &gains[2], 8},
+               {"averages followed, and no squares", IN_FOLLOWED, &most, 8},
                {"a long name", IN_NAME, &long_name, 8},
                {"an endless name", IN_NAME, &most, 8},
                {"rows", IN_NAME + 8, &size, 8},
@@ -657,6 +659,43 @@ Test(session_resume, what_elements_usually_are_is_finite) {
   memcpy(square, &infinite, sizeof infinite);
   seal(&blobs[0]);
   cr_assert_eq(try_to_load(blobs[0].data, blobs[0].bytes), WEIR_E_PARSE);
+  drop(blobs);
+}
+
+static uint64_t followed_in(const blob *b) {
+  uint64_t followed;
+  memcpy(&followed, b->data + IN_FOLLOWED, sizeof followed);
+  return followed;
+}
+
+/* How long it has been followed goes on, too.  A schedule follows it before it comes to a stage
+ * that asks for it. */
+Test(session_resume, how_long_what_elements_usually_are_has_been_followed) {
+  static const char *const policies[] = {"fixed:whitened:0.125:sra",
+                                         "schedule:bf16:1:dense-ring;step=9:whitened:0.125:sra"};
+  for (size_t k = 0; k < sizeof policies / sizeof *policies; k++) {
+    blob blobs[RANKS_MOST] = {0}, later[RANKS_MOST] = {0};
+    worker workers[RANKS_MOST];
+    job j = {.policy = policies[k], .ranks = 2, .to = 3, .save = blobs};
+    run(&j, workers);
+    cr_assert_eq(followed_in(&blobs[1]), 3);
+    j = (job){.policy = j.policy,
+              .ranks = 2,
+              .from = 3,
+              .to = 5,
+              .load = blobs,
+              .loads = 2,
+              .save = later};
+    run(&j, workers);
+    cr_assert_eq(followed_in(&later[1]), 5);
+    drop(blobs);
+    drop(later);
+  }
+  blob blobs[RANKS_MOST] = {0};
+  worker workers[RANKS_MOST];
+  const job j = {.policy = "fixed:companded:0.125:sra", .ranks = 2, .to = 3, .save = blobs};
+  run(&j, workers);
+  cr_assert_eq(followed_in(&blobs[1]), 0);
   drop(blobs);
 }
 

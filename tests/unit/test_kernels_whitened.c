@@ -113,42 +113,42 @@ static uint16_t half_of(float x) {
   return (uint16_t)(bits >> 16);
 }
 
-/* In units of 2^-40: of the first average its square, then a sixteenth of the way to the next's;
- * rounded to 8 bits.  2^-20 is 1, and its square; from 1 to 16 is 1.9375, to 0 15/16 of that,
- * 1.81640625 and in 8 bits 1.8125 (of 1.8125 and 1.8203125). */
+/* In units of 2^-40, from 0 on a sixteenth of the way to each average's square; rounded to 8 bits.
+ * 2^-20 is 1, and 1/16; from there to 16 is 1.05859375, in 8 bits 1.0625 (of 1.0546875 and 1.0625,
+ * which are as near, the even one), and to 0 15/16 of that, 0.99609375. */
 Test(whitened, what_elements_usually_are_by_hand) {
   const float first[] = {0x1p-20F, 0, -0x1p-20F, 1e38F, 1e-40F};
   const float second[] = {0x1p-18F, 0, 0, 1e38F, 0x1p-19F};
   const float third[] = {0, 0x1p-20F, 0, 0, 0};
   uint16_t square[5] = {0};
   weir_squares_follow(square, first, 5);
-  const float one[] = {1, 0, 1, 0, 0};
-  for (size_t i = 0; i < 3; i++) cr_assert_eq(square[i], half_of(one[i]));
-  cr_assert_eq(square[3], WEIR_SQUARE_MOST);
-  cr_assert_eq(square[4], 0);
+  const float one[] = {0.0625F, 0, 0.0625F, 0, 0};
+  for (size_t i = 0; i < 5; i++)
+    cr_assert_eq(square[i], i == 3 ? WEIR_SQUARE_MOST : half_of(one[i]));
   weir_squares_follow(square, second, 5);
-  const float two[] = {1.9375F, 0, 0.9375F, 0, 4};
+  const float two[] = {1.0625F, 0, 0.05859375F, 0, 0.25F};
   for (size_t i = 0; i < 5; i++)
     cr_assert_eq(square[i], i == 3 ? WEIR_SQUARE_MOST : half_of(two[i]));
   weir_squares_follow(square, third, 5);
-  cr_assert_eq(square[0], half_of(1.8125F));
-  cr_assert_eq(square[1], half_of(1));
+  cr_assert_eq(square[0], half_of(0.99609375F));
+  cr_assert_eq(square[1], half_of(0.0625F));
 }
 
 /* Roots to the nearest power of two: of 2^19 to 2^21 it is 2^10.  The largest of a block is 256
- * units, half of it 128, and what is no more than a 256th of it, or unknown, 1. */
+ * units, half of it 128, what is no more than a 256th of it 1, and what is unknown an eighth of it,
+ * 32. */
 Test(whitened, units_by_hand) {
   float x[130];
   uint16_t square[130] = {0};
   const float usual[] = {0x1p20F, 0x1.fep20F, 0x1p18F, 0x1p4F, 0x1p2F, 0};
-  const double unit[] = {256, 256, 128, 1, 1, 1};
+  const double unit[] = {256, 256, 128, 1, 1, 32};
   for (size_t i = 0; i < 6; i++) square[i] = half_of(usual[i]);
   square[128] = half_of(0x1p2F); /* of a block of its own */
   for (size_t i = 0; i < 130; i++) x[i] = 3.0F * (float)(i + 1);
   weir_whiten(x, square, 130);
   for (size_t i = 0; i < 6; i++) cr_assert_eq((double)x[i], 3.0 * (double)(i + 1) / unit[i]);
   cr_assert_eq(x[128], 3.0F * 129 / 256);
-  cr_assert_eq(x[129], 3.0F * 130);
+  cr_assert_eq(x[129], 3.0F * 130 / 32);
   weir_unwhiten(x, square, 130);
   for (size_t i = 0; i < 130; i++) cr_assert_eq(x[i], 3.0F * (float)(i + 1));
 }
