@@ -10,9 +10,10 @@
 
 /* What of an arm its plan does not say. */
 enum {
-  SAFE,     /* known to keep the loss of a training without evidence */
-  SETTLED,  /* ... once it has settled, under rules other than SGD */
-  SGD,      /* ... under SGD alone */
+  SAFE,    /* known to keep the loss of a training without evidence; whitened under rules other than
+               SGD, where what elements usually are is known */
+  SETTLED, /* ... once it has settled, under rules other than SGD */
+  SGD,     /* ... under SGD alone */
   SEARCHED, /* its ratio is searched for, by a model of progress */
   METHOD    /* has to show that it holds the loss; the first of the methods, the others follow */
 };
@@ -45,21 +46,25 @@ static const struct {
     {"fp16:0.5:ag", SAFE, 0},
     {"fp16:0.5:sra", SAFE, 0},
     {"companded:0.15625:ag", SAFE, 0},
+    {"whitened:0.15625:ag", SAFE, 0},
     {"companded:0.125:ag", SETTLED, 0},
     {"companded:0.109375:ag", SETTLED, 0},
     {"qsgd:0.09375:ag", SGD, 0},
     {"qsgd-l2:0.125:ag", SGD, 0},
     {"companded:0.15625:sra", SAFE, 0},
+    {"whitened:0.15625:sra", SAFE, 0},
     {"companded:0.125:sra", SETTLED, 0},
     {"companded:0.109375:sra", SETTLED, 0},
     {"qsgd:0.09375:sra", SGD, 0},
     {"qsgd-l2:0.125:sra", SGD, 0},
     {"companded:0.15625:hier-sra", SAFE, 0},
+    {"whitened:0.15625:hier-sra", SAFE, 0},
     {"companded:0.125:hier-sra", SETTLED, 0},
     {"companded:0.109375:hier-sra", SETTLED, 0},
     {"qsgd:0.09375:hier-sra", SGD, 0},
     {"qsgd-l2:0.125:hier-sra", SGD, 0},
     {"companded:0.15625:path=" WEIR_PATH_MACHINE_SUMS, SAFE, 0},
+    {"whitened:0.15625:path=" WEIR_PATH_MACHINE_SUMS, SAFE, 0},
     {"companded:0.125:path=" WEIR_PATH_MACHINE_SUMS, SETTLED, 0},
     {"qsgd:0.09375:path=" WEIR_PATH_MACHINE_SUMS, SGD, 0},
     {"nonzero-bf16:0.5:ag", SAFE, 0},

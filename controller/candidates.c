@@ -77,9 +77,10 @@ bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   return !arm->machines || machines;
 }
 
-/* Has the training come far enough for a safe arm's bits? */
+/* Has the training come far enough for a safe arm's bits, and is known what they need? */
 static bool is_ripe(const weir_decision_input *in, const weir_arm *arm) {
   static const double sixteen = 0.5;
+  if (weir_codecs[arm->plan.codec]->whitened && in->squares_known == 0) return false;
   return arm->settled <= in->settled && (in->untried == 0 || arm->plan.cr >= sixteen);
 }
 

@@ -53,7 +53,7 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 
 /* Arms: everything of a plan but, where it is free, its ratio.  Their order is the order of
  * overhead[] below. */
-#define WEIR_ARMS 66
+#define WEIR_ARMS 70
 #define WEIR_BOLD_ARMS 14 /* the first ones: risk bold chooses among them alone */
 #define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
 /* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
@@ -81,8 +81,9 @@ const weir_arm *weir_arm_at(size_t a); /* the library's, below WEIR_ARMS */
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan);
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
 size_t weir_arm_of(const weir_plan *plan);
-/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 5 and 4 of companded and
- * nonzero, and under SGD 3 of qsgd and 4 of qsgd-l2, all with error feedback? */
+/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 5 to 3.5 of companded and
+ * nonzero, 5 of whitened under rules other than SGD, and under SGD 3 of qsgd and 4 of
+ * qsgd-l2, all with error feedback? */
 bool weir_plan_safe(const weir_plan *plan);
 /* Bits that a safe plan has for an element; 0: another, or one that is no arm. */
 double weir_plan_bits(const weir_plan *plan);
@@ -138,6 +139,9 @@ typedef struct weir_decision_input {
   /* Not 0: residuals hold what a method has not sent, of elements that gradients may not touch any
    * more: only a plan that sends every element brings it back. */
   uint32_t withheld;
+  /* Not 0: what elements usually are is known (weir_step_record), and the update rule is one that
+   * divides by it. */
+  uint32_t squares_known;
   uint32_t open; /* not 0: the policy's plan names no algorithm: the cheapest goes */
   /* Bytes that a plan and its room on a device may take (engine/memory.h); 0: any. */
   double memory_limit;

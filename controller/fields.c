@@ -21,6 +21,7 @@ const weir_field weir_fields[] = {
     {"settled", WEIR_FIELD_U32, AT(settled), 0, true},
     {"untried", WEIR_FIELD_U32, AT(untried), 0, true},
     {"withheld", WEIR_FIELD_U32, AT(withheld), 0, true},
+    {"squares_known", WEIR_FIELD_U32, AT(squares_known), 0, true},
     {"open", WEIR_FIELD_U32, AT(open), 0, false},
     {"memory_limit", WEIR_FIELD_DOUBLE, AT(memory_limit), 0, true},
     {"threads", WEIR_FIELD_U32, AT(threads), 0, true},

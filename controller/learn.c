@@ -80,9 +80,10 @@ static size_t codec_plans(const weir_loop *loop, weir_plan plans[WEIR_ARMS]) {
     const bool may = loop->risk == WEIR_RISK_BOLD   ? a < WEIR_BOLD_ARMS
                      : loop->risk == WEIR_RISK_SAFE ? weir_arm_at(a)->safe
                                                     : weir_arm_at(a)->plan.cr > 0.0;
+    const uint32_t codec = weir_arm_at(a)->plan.codec, rule = loop->rounds.rule;
     const bool sgd_alone = weir_arm_at(a)->settled == WEIR_SETTLED_SGD;
-    const uint32_t codec = weir_arm_at(a)->plan.codec;
-    if (!may || listed[codec] || (sgd_alone && loop->rounds.rule != WEIR_RULE_SGD)) continue;
+    if (!may || listed[codec] || (sgd_alone && rule != WEIR_RULE_SGD)) continue;
+    if (weir_codecs[codec]->whitened && (loop->devices || rule != WEIR_RULE_ADAPTIVE)) continue;
     /* What a sparse gradient takes, a dense one does not tell. */
     if (weir_codecs[codec]->touched) continue;
     listed[codec] = true;

@@ -115,6 +115,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
                                                      : WEIR_SETTLED;
   in->untried = loop->rounds.rule == WEIR_RULE_UNKNOWN ? 1 : 0;
   in->withheld = loop->rounds.withheld ? 1 : 0;
+  in->squares_known = seen->squares_known && loop->rounds.rule == WEIR_RULE_ADAPTIVE ? 1 : 0;
   in->memory_limit = weir_rounds_memory(&loop->rounds, loop->memory_limit, loop->rounds.kept);
   in->threads = loop->codec_threads ? 1 : 0;
   in->rooms = seen->rooms;

@@ -15,6 +15,7 @@ static double progress_of(const weir_loop *loop, const weir_plan *plan, double g
   weir_decision_input in = {.policy = WEIR_POLICY_WEIR,
                             .risk = loop->risk,
                             .settled = WEIR_SETTLED_SGD, /* it was chosen when it counted */
+                            .squares_known = 1,          /* likewise */
                             .nonzero = loop->learnt.nonzero};
   for (size_t m = 0; m < WEIR_METHODS; m++) in.shown[m] = loop->rounds.record[m].progress;
   return weir_plan_progress(&in, plan, gain);
