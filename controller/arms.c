@@ -10,10 +10,9 @@
 
 /* What of an arm its plan does not say. */
 enum {
-  SAFE,    /* known to keep the loss of a training without evidence; whitened under rules other than
-               SGD, where what elements usually are is known */
-  SETTLED, /* ... once it has settled, under rules other than SGD */
-  SGD,     /* ... under SGD alone */
+  SAFE,     /* known to keep the loss of a training without evidence (whitened: is_ripe) */
+  SETTLED,  /* ... once it has settled, under rules other than SGD */
+  SGD,      /* ... under SGD alone */
   SEARCHED, /* its ratio is searched for, by a model of progress */
   METHOD    /* has to show that it holds the loss; the first of the methods, the others follow */
 };
