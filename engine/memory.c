@@ -211,7 +211,7 @@ static double buffers(const weir_plan *plan, uint32_t scheme, const weir_memory_
     bytes += gradient;
   if (form->momentum) bytes += 2.0 * gradient;
   /* What elements usually are, a half of a float each. */
-  if (codec->whitened) bytes += (form->trials ? 1.0 : 0.5) * gradient;
+  if (codec->whitened || form->follows) bytes += (form->trials ? 1.0 : 0.5) * gradient;
   if (form->trials) bytes += (form->momentum ? 2.0 : 1.0) * gradient;
   return bytes;
 }

@@ -23,6 +23,7 @@ typedef struct weir_memory_form {
   bool without_feedback; /* without error feedback */
   bool trials;           /* it may be tried, with a checkpoint beside it */
   bool threads;          /* codecs have threads of their own */
+  bool follows;          /* what elements usually are is followed under every plan */
   bool rooms_inside;     /* rooms are for each machine's ranks */
 } weir_memory_form;
 

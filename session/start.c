@@ -250,6 +250,7 @@ weir_status weir_session_check_memory(const weir_session *session) {
   weir_plan plan;
   form.without_feedback = !session->options.error_feedback;
   form.threads = session->threads;
+  form.follows = session->follows;
   for (size_t i = 0;
        session->memory_limit > 0 && weir_policy_heaviest(session->options.policy, i, &plan); i++) {
     const double bytes = weir_plan_memory(&plan, &form, n, kept_by(session, &plan)) + room;

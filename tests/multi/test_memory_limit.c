@@ -83,6 +83,15 @@ Test(memory_limit, refuses_a_fixed_plan_that_takes_more) {
   expect_refusal("fixed:topk:0.1:ag", bytes - 1, "takes 1452596 bytes", "memory_limit is 1452595");
 }
 
+/* A schedule that comes to ask what elements usually are follows it from the first step on, in two
+ * bytes an element, under every stage. */
+Test(memory_limit, knows_what_is_followed_for_a_later_stage) {
+  static const char policy[] = "schedule:topk:0.1:ag;step=5:whitened:0.125:ag";
+  const double bytes = 3 * GRADIENT + 8 * 10000 + 2 * (80016 + 32) + N / 8.0 + 2.0 * N;
+  expect_start(policy, bytes);
+  expect_refusal(policy, bytes - 1, "takes 1652596 bytes", "leaves 1652595");
+}
+
 /* A dense sum takes the sum, and the share of it that comes in around a ring; of bf16 what rounding
  * loses instead, which is e and then the residual.  Policy weir begins with that. */
 Test(memory_limit, knows_what_sums_take) {
