@@ -80,7 +80,9 @@ bool weir_arm_runs(const weir_decision_input *in, size_t a) {
 /* Has the training come far enough for a safe arm's bits, and is known what they need? */
 static bool is_ripe(const weir_decision_input *in, const weir_arm *arm) {
   static const double sixteen = 0.5;
-  if (weir_codecs[arm->plan.codec]->whitened && in->squares_known == 0) return false;
+  /* It makes an optimizer's steps a little shorter, and is sent for as long as fewer bits wait. */
+  if (weir_codecs[arm->plan.codec]->whitened)
+    return in->squares_known != 0 && in->settled == WEIR_UNSETTLED;
   return arm->settled <= in->settled && (in->untried == 0 || arm->plan.cr >= sixteen);
 }
 

@@ -12,10 +12,12 @@ static const uint64_t proved_steps = 10; /* after which a plan is known by its s
 static const uint64_t settle_steps = 4;
 
 static double progress_of(const weir_loop *loop, const weir_plan *plan, double gain) {
+  const bool early = weir_codecs[plan->codec]->whitened;
   weir_decision_input in = {.policy = WEIR_POLICY_WEIR,
                             .risk = loop->risk,
-                            .settled = WEIR_SETTLED_SGD, /* it was chosen when it counted */
-                            .squares_known = 1,          /* likewise */
+                            /* It was chosen when it counted. */
+                            .settled = early ? WEIR_UNSETTLED : WEIR_SETTLED_SGD,
+                            .squares_known = 1,
                             .nonzero = loop->learnt.nonzero};
   for (size_t m = 0; m < WEIR_METHODS; m++) in.shown[m] = loop->rounds.record[m].progress;
   return weir_plan_progress(&in, plan, gain);

@@ -89,12 +89,12 @@ typedef struct weir_options {
   const char *policy;
   /* What policy weir may choose among.  "measured" (default): what is known to keep the loss of a
    * training (fp32 and 16 bits; where update_rule says what the optimizer is, 5 bits of companded,
-   * 4 and 3.5 once it has settled, under adaptive rules 5 of whitened, in host memory and without
-   * memory_limit, and under SGD 3 of qsgd and 4 of qsgd-l2, all with error feedback; and nonzero,
-   * which sends what gradients touch, where they are mostly zero), and other plans once they have
-   * shown it in this job.  "safe": the former alone.  "bold": dense and top-k at any ratio, by a
-   * model of progress that was fitted to one training; it can keep a model from learning.  The same
-   * on all ranks. */
+   * 4 and 3.5 once it has settled, under adaptive rules 5 of whitened until then, in host memory
+   * and without memory_limit, and under SGD 3 of qsgd and 4 of qsgd-l2, all with error feedback;
+   * and nonzero, which sends what gradients touch, where they are mostly zero), and other plans
+   * once they have shown it in this job.  "safe": the former alone.  "bold": dense and top-k at any
+   * ratio, by a model of progress that was fitted to one training; it can keep a model from
+   * learning.  The same on all ranks. */
   const char *risk;
   /* Share of the training's time that trials of such plans may take at most, in [0, 1], default
    * 0.04.  They need weir_report_loss, and a trainer that comes back to where it was
