@@ -173,16 +173,18 @@ bool weir_policy_counts(const char *policy, const char *risk) {
   return found == &weir_policy_weir && of != WEIR_RISK_BOLD;
 }
 
-bool weir_policy_follows(const char *policy, const weir_beginning *with) {
+uint64_t weir_policy_follows(const char *policy, const weir_beginning *with) {
   weir_stages stages;
   uint32_t rule = WEIR_RULE_UNKNOWN;
   bool some = false;
   if (weir_policy_stages(policy, &stages))
     for (size_t i = 0; i < stages.count; i++)
       some = some || weir_codecs[stages.stage[i].plan.codec]->whitened;
-  return some ||
-         (with->ranks > 1 && weir_policy_counts(policy, with->risk) &&
-          weir_rule_parse(with->update_rule, &rule) == WEIR_OK && rule == WEIR_RULE_ADAPTIVE);
+  if (some) return UINT64_MAX;
+  const bool may = with->ranks > 1 && weir_policy_counts(policy, with->risk) &&
+                   weir_rule_parse(with->update_rule, &rule) == WEIR_OK &&
+                   rule == WEIR_RULE_ADAPTIVE;
+  return may ? WEIR_SETTLED_AT_LAST : 0;
 }
 
 weir_status weir_policy_filter(const char *policy, const char *options,

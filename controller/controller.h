@@ -134,8 +134,9 @@ void weir_controller_seen(void *controller, size_t tensor, size_t n, const weir_
 size_t weir_policy_samples(const char *policy);
 /* Does it decide by how much of a gradient is not zero?  risk: weir_options's. */
 bool weir_policy_counts(const char *policy, const char *risk);
-/* May it come to want to know what elements usually are (kernels/whitened.h)? */
-bool weir_policy_follows(const char *policy, const weir_beginning *with);
+/* In the first how many steps it may come to want to know what elements usually are
+ * (kernels/whitened.h); 0: in none. */
+uint64_t weir_policy_follows(const char *policy, const weir_beginning *with);
 weir_status weir_controller_buckets(void *controller, uint32_t layout, weir_plan_bucket *table,
                                     size_t capacity, size_t *count);
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);

@@ -38,7 +38,7 @@ static const uint64_t shortest = 1000;
 /* And else by so much: what is further behind has left the way. */
 static const double most_debt_ever = 0.25;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
-                      settled_flat = 256, settled_unseen = 500;
+                      settled_flat = 256;
 static const uint64_t first_losses = 4;
 /* Losses whose mean is half of the first ones': the loss has halved, or is about to have. */
 static const size_t halved_over = 16, halves_over = 8;
@@ -147,7 +147,7 @@ static bool halved(const weir_rounds *r) { return halved_in(r, halved_over); }
  * with, or falls and goes on falling; where that is not seen it takes longer.  On it all methods
  * look alike, and one that sends less may keep the model there: nothing is tried. */
 static bool plateau_left(const weir_rounds *r, uint64_t step) {
-  if (step >= (r->told == 0 ? settled_unseen : settled_flat)) return true;
+  if (step >= (r->told == 0 ? WEIR_SETTLED_AT_LAST : settled_flat)) return true;
   if (r->told == 0) return false;
   if (halved(r)) return r->rule == WEIR_RULE_SGD || step >= settled_early;
   if (r->losses < WEIR_LOSSES) return false;

@@ -7,6 +7,8 @@
 #include "controller/progress.h"
 
 enum { WEIR_LOSSES = 128 }; /* of steps that count, the newest */
+/* The step by which every training counts as settled (weir_settled). */
+#define WEIR_SETTLED_AT_LAST UINT64_C(500)
 
 /* Steps that must be able to follow the one on which a round's directive rides; and with fewer than
  * so many a round goes back at once, as directives can be lost. */

@@ -164,10 +164,10 @@ typedef struct weir_engine_config {
   /* No error feedback: what a plan does not send is lost.  Plans of codecs that are not unbiased
    * are refused. */
   bool without_feedback;
-  /* What elements usually are (kernels/whitened.h) is followed from the first step on, in host
-   * memory, whatever the plan; else from the first step on of a plan that asks for it.  The same on
-   * all ranks. */
-  bool follows;
+  /* What elements usually are (kernels/whitened.h) is followed in the first so many steps, in host
+   * memory, whatever the plan, and then forgotten unless the plan asks for it; 0: from the first
+   * step on of a plan that does.  The same on all ranks. */
+  uint64_t follows;
   bool damped; /* of what few bits have left (weir_codec.damps), half is fed a step: host_feed.c */
   bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */
@@ -253,7 +253,7 @@ typedef struct weir_regrouping {
   size_t firsts;
   double memory_limit;        /* as in the configuration: it may have been that of a lost rank */
   bool threads;               /* likewise */
-  bool follows;               /* as in the configuration */
+  uint64_t follows;           /* as in the configuration */
   bool (*want_curve)(void *); /* as in the hooks, for the rank's new number */
 } weir_regrouping;
 /* Go on in a group of the survivors; all: the standings of its ranks.  A step that some of them

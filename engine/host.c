@@ -62,7 +62,7 @@ static bool whitens(const weir_bucket_set *set) {
 }
 
 static bool wants_squares(const weir_engine *engine, const weir_bucket_set *set) {
-  return engine->config.follows || whitens(set);
+  return engine->committed < engine->config.follows || whitens(set);
 }
 
 /* Every plan's buckets have room in what there is, but for what whitened ones are measured by. */
@@ -156,19 +156,22 @@ static void follow_tensor(const weir_engine *engine, size_t t) {
   }
 }
 
-static void follow(weir_engine *engine) {
-  weir_host *host = &engine->host;
-  if (host->followed == 0 && !wants_squares(engine, &engine->set)) return;
-  for (size_t t = 0; t < engine->layout.tensors; t++) follow_tensor(engine, t);
-  host->followed++;
-}
-
 static void forget(weir_engine *engine) {
   weir_host *host = &engine->host;
   free(host->square);
   free(host->kept_square);
   host->square = host->kept_square = NULL;
   host->followed = 0;
+}
+
+/* Where it is not wanted any more nobody pays for it; a trial's checkpoint may have it yet. */
+static void follow(weir_engine *engine) {
+  weir_host *host = &engine->host;
+  const bool wanted = wants_squares(engine, &engine->set);
+  if (!wanted && engine->config.follows > 0 && !engine->in_trial) forget(engine);
+  if (!wanted && host->followed == 0) return;
+  for (size_t t = 0; t < engine->layout.tensors; t++) follow_tensor(engine, t);
+  host->followed++;
 }
 
 /* --- trials ----------------------------------------------------------------------------------- */

@@ -272,7 +272,7 @@ static weir_status fits(const weir_engine *engine, const weir_bucket_set *set,
   form.momentum = config->momentum > 0;
   form.without_feedback = config->without_feedback;
   form.threads = config->threads || engine->pool != NULL;
-  form.follows = config->follows;
+  form.follows = config->follows > 0;
   double bytes = weir_room_takes(set->stays);
   char text[WEIR_PLAN_TEXT_MAX];
   for (size_t k = 0; k < set->count; k++) {

@@ -39,7 +39,7 @@ typedef struct fingerprint {
   uint64_t memory_limit;
   uint64_t feedback; /* does it keep residuals? */
   uint64_t threads;  /* do its codecs have threads? */
-  uint64_t follows;  /* may its policy come to want to know what elements usually are? */
+  uint64_t follows;  /* in how many steps it may come to want to know what elements usually are */
   uint64_t table;    /* is the policy's damaged, or missing where it is needed? */
   double momentum;   /* correction */
   int64_t most;      /* max_ranks */
@@ -144,14 +144,15 @@ weir_status weir_session_compare(weir_session *session) {
   fingerprint *all = calloc(ranks, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to compare %zu ranks", ranks);
   weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
-  session->devices = session->hosts = session->threads = session->follows = false;
+  session->devices = session->hosts = session->threads = false;
+  session->follows = 0;
   session->memory_limit = 0;
   for (size_t r = 0; r < ranks; r++) {
     const uint64_t limit = all[r].memory_limit;
     session->devices = session->devices || all[r].device != 0;
     session->hosts = session->hosts || all[r].device == 0;
     session->threads = session->threads || all[r].threads != 0;
-    session->follows = session->follows || all[r].follows != 0;
+    if (all[r].follows > session->follows) session->follows = all[r].follows;
     if (limit > 0 && (session->memory_limit == 0 || limit < session->memory_limit))
       session->memory_limit = limit;
   }
@@ -159,7 +160,7 @@ weir_status weir_session_compare(weir_session *session) {
   weir_stages stages;
   if (session->devices ||
       (session->memory_limit > 0 && !weir_policy_stages(session->options.policy, &stages)))
-    session->follows = false;
+    session->follows = 0;
   if (status == WEIR_OK && session->table != WEIR_OK)
     status = weir_fail(session->table, "%s", session->table_text);
   for (size_t r = 0; r < ranks && status == WEIR_OK; r++)
@@ -250,7 +251,7 @@ weir_status weir_session_check_memory(const weir_session *session) {
   weir_plan plan;
   form.without_feedback = !session->options.error_feedback;
   form.threads = session->threads;
-  form.follows = session->follows;
+  form.follows = session->follows > 0;
   for (size_t i = 0;
        session->memory_limit > 0 && weir_policy_heaviest(session->options.policy, i, &plan); i++) {
     const double bytes = weir_plan_memory(&plan, &form, n, kept_by(session, &plan)) + room;

@@ -154,8 +154,7 @@ struct weir_session {
   bool rooms;                  /* all ranks' do, and read each other's memory */
   bool rooms_inside;           /* inside of each of several machines */
   bool threads;                /* some rank's codecs have threads */
-  bool follows;                /* what elements usually are, from the first step on: some rank may
-                                  come to ask for it */
+  uint64_t follows;            /* weir_engine_config's, the most that some rank may ask for */
   uint64_t memory_limit;       /* the smallest of the ranks'; 0: none */
   weir_controller *controller; /* rank 0 only */
   uint32_t epoch;              /* as told, for the controller of the next group */

@@ -102,7 +102,7 @@ Test(whitened, a_schedule_knows_when_it_comes_to_it, .timeout = 60) {
 enum { FEW = 100, LONG = 60, SWITCH = 7, TRIED = 20, TRIALS = 10, ENOUGH = 32 };
 
 typedef struct course {
-  bool follows;
+  uint64_t follows;
   const char *first, *second; /* from step SWITCH on; NULL: the first goes on */
   bool tries;                 /* the second is tried instead, from TRIED on, for so many TRIALS */
   bool known[LONG];           /* out: what the record of each step says */
@@ -164,22 +164,26 @@ static void follow(member *m) {
 }
 
 /* From the first step on that it is followed, where that is the very first; else 32 averages later.
- * A trial's are nobody's once it is over. */
+ * A trial's are nobody's once it is over.  In so many steps, trials' not counted, and then as long
+ * as a plan asks for it. */
 Test(whitened, is_known_from_the_beginning_or_after_some_averages, .timeout = 60) {
   static const char dense[] = "none:1:dense-ring", units[] = "whitened:0.125:sra";
   struct {
     course course;
-    int from; /* the first step whose record says that it is known; LONG: none does */
-  } cases[] = {{{.follows = true, .first = dense}, 0},
-               {{.first = units}, 0},
-               {{.first = dense}, LONG},
-               {{.first = dense, .second = units}, SWITCH + ENOUGH - 1},
-               {{.first = dense, .second = units, .tries = true}, LONG}};
+    int from, to; /* the records that say that it is known */
+  } cases[] = {{{.follows = LONG, .first = dense}, 0, LONG},
+               {{.first = units}, 0, LONG},
+               {{.first = dense}, LONG, LONG},
+               {{.first = dense, .second = units}, SWITCH + ENOUGH - 1, LONG},
+               {{.first = dense, .second = units, .tries = true}, LONG, LONG},
+               {{.follows = 10, .first = dense}, 0, 10},
+               {{.follows = 10, .first = dense, .second = units}, 0, LONG},
+               {{.follows = 25, .first = dense, .second = units, .tries = true}, 0, 35}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     group_well(2, follow, &cases[k].course, NULL);
     for (int step = 0; step < LONG; step++)
-      cr_assert_eq(cases[k].course.known[step], step >= cases[k].from, "case %zu, step %d", k,
-                   step);
+      cr_assert_eq(cases[k].course.known[step], step >= cases[k].from && step < cases[k].to,
+                   "case %zu, step %d", k, step);
   }
 }
 
