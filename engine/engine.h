@@ -87,8 +87,9 @@ typedef struct weir_step_record {
   double shortened;      /* bytes of entropy-coded messages over those of plain ones; 0: none was */
   uint64_t rooms;        /* messages can stay on devices: WEIR_ROOMS_*, of which the ranks' rooms */
   double room_bytes;     /* take so much each */
-  bool squares_known; /* what elements usually are (kernels/whitened.h) has been followed from the
-                            first step on, or for long enough */
+  /* What elements usually are (kernels/whitened.h) has been followed from the first step on, or for
+   * long enough. */
+  bool squares_known;
 } weir_step_record;
 
 /* Where decisions come from and telemetry goes to.  All called from the session's thread. */
