@@ -41,6 +41,14 @@ def qsgd_l2(e, bits):
     return ((x / step + torch.rand_like(x)).floor().clamp(-top, top) * step).flatten()[: e.numel()]
 
 
+def dithered(e, bits):
+    """kernels/dithered.c: an even grid, shifted at random and shifted back."""
+    x = buckets(e)
+    step = (x.norm(dim=1, keepdim=True) / (5 * 2 ** (bits - 4))).clamp(min=1e-30).bfloat16().float()
+    shift = torch.rand_like(x) - 0.5
+    return (((x / step + shift).round() - shift) * step).flatten()[: e.numel()]
+
+
 def minifloat(e, bits):
     """kernels/minifloat.c: 4 bits of exponent, in units of the bucket's largest."""
     x = buckets(e)
@@ -88,6 +96,7 @@ CODECS = {
     "bf16": bf16,
     "qsgd": qsgd,
     "qsgd-l2": qsgd_l2,
+    "dithered": dithered,
     "minifloat": minifloat,
     "companded": companded,
     "whitened": whitened,
@@ -288,7 +297,7 @@ def main(argv):
         seeds = [int(s) for s in o.seeds.split(",")]
     except (KeyError, ValueError, IndexError):
         p.error(
-            "a plan is CODEC:BITS with codec bf16, qsgd, qsgd-l2, minifloat, companded or whitened, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers"
+            "a plan is CODEC:BITS with codec bf16, qsgd, qsgd-l2, dithered, minifloat, companded or whitened, or CODEC:BITS,STEP,CODEC:BITS; seeds are whole numbers"
         )
     torch.set_num_threads(1)
     print(

@@ -41,6 +41,7 @@ POLICIES = {
     "companded3": "companded:0.09375:sra:huffman",
     "whitened4": "whitened:0.125:sra:huffman",
     "qsgd-l2.4": "qsgd-l2:0.125:sra:huffman",
+    "dithered4": "dithered:0.125:sra:huffman",
     "powersgd1": "powersgd:1:dense-halving",
     "powersgd4": "powersgd:4:dense-halving",
     "powersgd16": "powersgd:16:dense-halving",

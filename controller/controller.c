@@ -106,7 +106,7 @@ weir_status weir_policy_check_without_feedback(const char *policy) {
   return weir_fail(WEIR_E_INVALID,
                    "codec %s needs error_feedback, as what it does not send is not nothing on "
                    "average; expected none, "
-                   "bf16, fp16, qsgd or qsgd-l2 without it",
+                   "bf16, fp16, qsgd, qsgd-l2 or dithered without it",
                    weir_codecs[plan.codec]->name);
 }
 

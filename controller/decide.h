@@ -53,7 +53,7 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 
 /* Arms: everything of a plan but, where it is free, its ratio.  Their order is the order of
  * overhead[] below. */
-#define WEIR_ARMS 70
+#define WEIR_ARMS 73
 #define WEIR_BOLD_ARMS 14 /* the first ones: risk bold chooses among them alone */
 #define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
 /* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
@@ -83,7 +83,7 @@ bool weir_arm_is(const weir_arm *arm, const weir_plan *plan);
 size_t weir_arm_of(const weir_plan *plan);
 /* Is it a plan that keeps the loss without evidence: fp32, 16 bits, 5 to 3.5 of companded and
  * nonzero, 5 of whitened under rules other than SGD, and under SGD 3 of qsgd and 4 of
- * qsgd-l2, all with error feedback? */
+ * qsgd-l2 and dithered, all with error feedback? */
 bool weir_plan_safe(const weir_plan *plan);
 /* Bits that a safe plan has for an element; 0: another, or one that is no arm. */
 double weir_plan_bits(const weir_plan *plan);

@@ -83,7 +83,8 @@ static size_t codec_plans(const weir_loop *loop, weir_plan plans[WEIR_ARMS]) {
     const uint32_t codec = weir_arm_at(a)->plan.codec, rule = loop->rounds.rule;
     const bool sgd_alone = weir_arm_at(a)->settled == WEIR_SETTLED_SGD;
     if (!may || listed[codec] || (sgd_alone && rule != WEIR_RULE_SGD)) continue;
-    if (weir_codecs[codec]->whitened && (loop->devices || rule != WEIR_RULE_ADAPTIVE)) continue;
+    if (weir_codecs[codec]->whitened && rule != WEIR_RULE_ADAPTIVE) continue;
+    if (loop->devices && !weir_codecs[codec]->device) continue;
     /* What a sparse gradient takes, a dense one does not tell. */
     if (weir_codecs[codec]->touched) continue;
     listed[codec] = true;

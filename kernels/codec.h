@@ -129,10 +129,11 @@ typedef struct weir_codec {
   bool ahead;          /* selects the largest of all: weir_ahead_begin lists what it is after */
   bool device;         /* kernels/cuda has its operations */
   bool touched;        /* messages are of what gradients have touched, and their length with it */
-  bool whitened;       /* encodes elements in units of what each usually is (whitened.h) */
-  bool damps;          /* rounds every element to a value beside it, so that half of the residual
+  bool seeded;   /* its messages tell what draws follow from, before their buckets (encoder.h) */
+  bool whitened; /* encodes elements in units of what each usually is (whitened.h) */
+  bool damps;    /* rounds every element to a value beside it, so that half of the residual
                           may wait (engine/host_feed.c) */
-  bool unbiased;       /* what it loses is nothing on average, or half a unit of 16 bits at most: it
+  bool unbiased; /* what it loses is nothing on average, or half a unit of 16 bits at most: it
                           may go without error feedback */
   /* What it takes of a processor with some GB/s, to an order of magnitude; the first measured steps
    * replace it. */

@@ -7,7 +7,7 @@ extern const weir_codec weir_codec_none, weir_codec_bf16, weir_codec_lwtopk, wei
     weir_codec_terngrad, weir_codec_onebit, weir_codec_efsignsgd, weir_codec_dgc, weir_codec_sidco,
     weir_codec_randomk, weir_codec_powersgd, weir_codec_qsgd_nearest, weir_codec_qsgd_l2,
     weir_codec_qsgd_l2_nearest, weir_codec_nonzero, weir_codec_nonzero_bf16, weir_codec_minifloat,
-    weir_codec_companded, weir_codec_bilateral, weir_codec_whitened;
+    weir_codec_companded, weir_codec_bilateral, weir_codec_whitened, weir_codec_dithered;
 
 const weir_codec *const weir_codecs[WEIR_CODEC_COUNT] = {
     [WEIR_CODEC_NONE] = &weir_codec_none,
@@ -35,6 +35,7 @@ const weir_codec *const weir_codecs[WEIR_CODEC_COUNT] = {
     [WEIR_CODEC_COMPANDED] = &weir_codec_companded,
     [WEIR_CODEC_BILATERAL] = &weir_codec_bilateral,
     [WEIR_CODEC_WHITENED] = &weir_codec_whitened,
+    [WEIR_CODEC_DITHERED] = &weir_codec_dithered,
 };
 
 const weir_codec *weir_codec_find(uint32_t id) {

@@ -43,8 +43,9 @@ static double reach(const weir_encoded *head, const float *scale) {
   return *scale >= 0.0F ? (double)*scale * top * top : (double)INFINITY;
 }
 
-static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
-                         size_t count, float *to, bool add) {
+static void decode_piece(const weir_encoded *head, const float *scale, uint32_t key,
+                         const uint8_t *code, size_t count, float *to, bool add) {
+  (void)key;
   const int32_t top = weir_companded_top(head->bits, head->mode);
   if (add)
     weir_cpu()->read_squares_add(code, count, *scale, top, to);

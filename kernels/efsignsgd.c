@@ -23,8 +23,9 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
   }
 }
 
-static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
-                         size_t count, float *to, bool add) {
+static void decode_piece(const weir_encoded *head, const float *scale, uint32_t key,
+                         const uint8_t *code, size_t count, float *to, bool add) {
+  (void)key;
   (void)head;
   if (add) {
     weir_cpu()->choose_add(code, count, *scale, -*scale, to);

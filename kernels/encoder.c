@@ -64,8 +64,17 @@ static bool next(walk *w) {
   return true;
 }
 
-static size_t message_bytes(const weir_layout *layout, size_t unit, unsigned bits, size_t scales) {
-  size_t total = sizeof(weir_encoded);
+/* Bytes before the first unit. */
+static size_t units_at(const weir_unit_format *format) {
+  return sizeof(weir_encoded) + (format->seeded ? WEIR_SEED_BYTES : 0);
+}
+
+/* Of a message with this header. */
+static size_t message_bytes(const weir_unit_format *format, const weir_encoded *head,
+                            const weir_layout *layout) {
+  const size_t unit = head->unit, scales = format->scales;
+  const unsigned bits = head->bits;
+  size_t total = units_at(format);
   if (unit > 0) { /* no need to walk */
     size_t n = layout->offset[layout->tensors];
     size_t whole = n / unit;
@@ -84,7 +93,7 @@ double weir_scale_reach(const weir_encoded *head, const float *scale) {
 }
 
 size_t weir_units_bound(const weir_unit_format *format, const weir_layout *layout) {
-  return message_bytes(layout, format->head.unit, format->head.bits, format->scales);
+  return message_bytes(format, &format->head, layout);
 }
 
 /* A message's units shared among threads: those of equal length, whose places follow from their
@@ -163,7 +172,12 @@ weir_status weir_units_encode(weir_codec_context *context, const weir_unit_forma
                      .layout = layout,
                      .seed = seed,
                      .e = e,
-                     .out = (uint8_t *)out + sizeof(weir_encoded)};
+                     .out = (uint8_t *)out + units_at(format)};
+  if (format->seeded) {
+    const uint32_t told = weir_unit_key(seed, 0);
+    memcpy((uint8_t *)out + sizeof(weir_encoded), &told, sizeof told);
+    all.seed = told;
+  }
   share_units(&all, pool);
   weir_pool_run(pool, encode_part, &all, all.parts);
   *bytes = bound;
@@ -176,18 +190,19 @@ void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out) 
 }
 
 static void decode_unit(const weir_unit_format *format, const weir_encoded *head,
-                        const float *scale, const uint8_t *from, size_t count, float *to,
-                        weir_decoding how) {
+                        const float *scale, uint32_t key, const uint8_t *from, size_t count,
+                        float *to, weir_decoding how) {
   uint8_t code[WEIR_PIECE];
   float value[WEIR_PIECE];
   for (size_t done = 0; done < count; done += WEIR_PIECE) {
     size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
     weir_cpu()->unpack(from + done / 8 * head->bits, (part + 7) / 8, head->bits, code);
     if (how != WEIR_DECODE_SUBTRACT) {
-      format->decode(head, scale, code, part, to + done, how == WEIR_DECODE_ADD);
+      format->decode(head, scale, key + (uint32_t)done, code, part, to + done,
+                     how == WEIR_DECODE_ADD);
       continue;
     }
-    format->decode(head, scale, code, part, value, false);
+    format->decode(head, scale, key + (uint32_t)done, code, part, value, false);
     for (size_t i = 0; i < part; i++) to[done + i] -= value[i];
   }
 }
@@ -213,8 +228,8 @@ static void decode_part(void *argument, size_t part) {
   for (walk w = start_part(all, part, &at); next(&w);) {
     float scale[WEIR_SCALES_MAX] = {0};
     memcpy(scale, all->from + at, head);
-    decode_unit(all->format, &all->head, scale, all->from + at + head, w.count, all->to + w.at,
-                all->how);
+    decode_unit(all->format, &all->head, scale, weir_unit_key(all->seed, w.number),
+                all->from + at + head, w.count, all->to + w.at, all->how);
     at += head + weir_codes_bytes(w.count, all->head.bits);
   }
 }
@@ -225,9 +240,14 @@ static weir_status check_units(unit_shares *all, const void *message, size_t byt
   size_t n = all->layout->offset[all->layout->tensors];
   weir_status status = weir_encoded_open(all->format->head.codec, message, bytes, n, &all->head);
   if (status != WEIR_OK) return status;
-  if (bytes != message_bytes(all->layout, all->head.unit, all->head.bits, all->format->scales))
+  if (bytes != message_bytes(all->format, &all->head, all->layout))
     return weir_encoded_malformed(all->head.codec, "wrong length");
-  all->from = (const uint8_t *)message + sizeof all->head;
+  all->from = (const uint8_t *)message + units_at(all->format);
+  if (all->format->seeded) {
+    uint32_t told;
+    memcpy(&told, (const uint8_t *)message + sizeof all->head, sizeof told);
+    all->seed = told;
+  }
   share_units(all, pool);
   weir_pool_run(pool, check_part, all, all->parts);
   for (size_t part = 0; part < all->parts; part++) {

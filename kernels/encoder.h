@@ -7,6 +7,7 @@
  *   byte  13    bits of a code, 1..8 (16 for fp16)
  *   byte  14    the codec's own
  *   byte  15    0
+ *   bytes 16-19, of seeded formats alone: what draws follow from, as who reads draws the same
  *   then, for every unit that is not empty, `scales` floats and bits bytes for each 8 codes, the
  *   last group filled up with zeros.
  *
@@ -31,12 +32,14 @@ _Static_assert(sizeof(weir_encoded) == 16, "the header goes out as it lies in me
 /* Codes handled at a time, so that they stay in the first cache; a multiple of 8. */
 #define WEIR_PIECE ((size_t)1024)
 #define WEIR_SCALES_MAX 2 /* floats before a unit's codes, at most */
+#define WEIR_SEED_BYTES sizeof(uint32_t)
 
 /* One kind of unit. */
 typedef struct weir_unit_format {
   weir_encoded head; /* of its messages; magic and n are filled in when encoding */
   uint8_t modes;     /* of a fixed encoder: the largest mode that its messages may have */
   size_t scales;     /* floats before a unit's codes */
+  bool seeded;       /* messages tell what their draws follow from */
   /* Write a unit: scales to scale[], codes by weir_codes_write.  key: where the unit's draws start
    * (weir_mix32(key + i) for element i). */
   void (*encode)(const struct weir_unit_format *format, const float *x, size_t count, uint32_t key,
@@ -48,8 +51,9 @@ typedef struct weir_unit_format {
   /* No value that these scales, from the wire, give is larger in magnitude.  More than FLT_MAX, or
    * NaN: they are refused. */
   double (*reach)(const weir_encoded *head, const float *scale);
-  void (*decode)(const weir_encoded *head, const float *scale, const uint8_t *code, size_t count,
-                 float *to, bool add);
+  /* key: of the first code; where the unit's draws start if the format is seeded. */
+  void (*decode)(const weir_encoded *head, const float *scale, uint32_t key, const uint8_t *code,
+                 size_t count, float *to, bool add);
 } weir_unit_format;
 
 /* The reach of a unit whose one scale is its largest magnitude. */

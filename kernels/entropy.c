@@ -38,7 +38,8 @@ size_t weir_entropy_room(void) {
  * so. */
 static bool divide(const weir_codec *codec, const weir_encoded *head, const void *message,
                    size_t bytes, size_t n, parts *p) {
-  weir_message_buckets b = {sizeof *head, n, codec->scales, codec->short_scales};
+  weir_message_buckets b = {sizeof *head + (codec->seeded ? WEIR_SEED_BYTES : 0), n, codec->scales,
+                            codec->short_scales};
   /* Of whole eights, so that no piece has more codes than there is room for. */
   if (head->bits < 1 || head->bits > 8 || head->unit < 64 || head->unit > PIECE ||
       head->unit % 8 != 0)

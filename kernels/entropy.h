@@ -1,7 +1,8 @@
 /* A quantizer's message as it travels where links are slow: its codes by how often they occur
  * (entropy coding), by Huffman's code.
  *
- *   header  the message's (encoder.h), but that its last byte is 1; of nonzero its list, too
+ *   header  the message's (encoder.h), but that its last byte is 1; of nonzero its list, too, and
+ *           of seeded ones the seed
  *   pieces  of 32768 elements in whole units, the last of up to twice as many: the scales of its
  *           units, then a message of weir_huffman_encode of the bytes that the units' codes make
  *           up, one after the other, in symbols of as many whole codes as a byte holds (of two

@@ -35,8 +35,9 @@ static void encode_bucket(const weir_unit_format *format, const float *x, size_t
   }
 }
 
-static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
-                         size_t count, float *to, bool add) {
+static void decode_piece(const weir_encoded *head, const float *scale, uint32_t key,
+                         const uint8_t *code, size_t count, float *to, bool add) {
+  (void)key;
   if (add)
     weir_cpu()->read_minifloats_add(code, count, *scale, MANTISSA(head->bits), to);
   else

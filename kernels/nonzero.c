@@ -264,7 +264,7 @@ static const uint8_t *take_unit(const weir_unit_format *format, const uint8_t *f
   uint8_t code[UNIT];
   memcpy(scale, from, head);
   weir_cpu()->unpack(from + head, (count + 7) / 8, format->head.bits, code);
-  format->decode(&format->head, scale, code, count, value, false);
+  format->decode(&format->head, scale, 0, code, count, value, false);
   return from + unit_bytes(format, count);
 }
 

@@ -45,8 +45,9 @@ static double reach(const weir_encoded *head, const float *scale) {
   return plus > minus || isnan(plus) ? plus : minus;
 }
 
-static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
-                         size_t count, float *to, bool add) {
+static void decode_piece(const weir_encoded *head, const float *scale, uint32_t key,
+                         const uint8_t *code, size_t count, float *to, bool add) {
+  (void)key;
   (void)head;
   if (add) {
     weir_cpu()->choose_add(code, count, scale[0], scale[1], to);

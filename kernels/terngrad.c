@@ -55,8 +55,9 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
                                              : weir_grid_limit(fired > 0 ? sum / (double)fired : 0);
 }
 
-static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
-                         size_t count, float *to, bool add) {
+static void decode_piece(const weir_encoded *head, const float *scale, uint32_t key,
+                         const uint8_t *code, size_t count, float *to, bool add) {
+  (void)key;
   (void)head;
   if (add) {
     weir_cpu()->dequantize_add(code, count, grid_of(*scale), to);

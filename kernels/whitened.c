@@ -75,8 +75,9 @@ static double reach(const weir_encoded *head, const float *scale) {
   return *scale >= 0.0F ? (double)*scale * top : (double)INFINITY;
 }
 
-static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
-                         size_t count, float *to, bool add) {
+static void decode_piece(const weir_encoded *head, const float *scale, uint32_t key,
+                         const uint8_t *code, size_t count, float *to, bool add) {
+  (void)key;
   const weir_grid grid = grid_of(head, *scale);
   if (add)
     weir_cpu()->dequantize_add(code, count, grid, to);

@@ -26,7 +26,7 @@
 #include "collectives/transports/common.h"
 #include "collectives/transports/memory.h"
 
-#define MPT_VERSION 7
+#define MPT_VERSION 8
 #define MPT_MAGIC UINT32_C(0x57504d31)
 
 enum { MPT_TAG_FRAME = 1, MPT_TAG_HEAD = 2, MPT_TAG_BODY = 3, MPT_TAG_CONTROL = 4 };

@@ -29,7 +29,7 @@
 #include "collectives/transports/common.h"
 
 #define SHM_MAGIC UINT32_C(0x4d494557) /* "WEIM" */
-#define SHM_VERSION 14
+#define SHM_VERSION 15
 #define SHM_RANKS_MAX 128 /* of one host */
 #define SHM_LINE 64
 #define SHM_NAME_MAX 64

@@ -31,7 +31,7 @@
 #include "collectives/transports/flow.h"
 #include "collectives/transports/memory.h"
 
-#define TCP_VERSION 15
+#define TCP_VERSION 16
 #define TCP_STAGE ((size_t)16 * 1024)
 
 /* --- frames --------------------------------------------------------------------------------- */

@@ -73,7 +73,9 @@ typedef enum weir_codec_id {
   WEIR_CODEC_BILATERAL = 23, /* "bilateral": matrices by rank 2 r, cr r/64, r = 1..32 */
   /* An encoder in units of what each element usually is. */
   WEIR_CODEC_WHITENED = 24, /* "whitened": on an even grid of such units; cr b/32, b = 3..8 */
-  WEIR_CODEC_COUNT = 25
+  /* An encoder whose grid is shifted at random, and shifted back where it is read. */
+  WEIR_CODEC_DITHERED = 25, /* "dithered": cr b/32, b = 4..8; with fewer, residuals grow */
+  WEIR_CODEC_COUNT = 26
 } weir_codec_id;
 
 /* The largest ranks of powersgd and of bilateral. */

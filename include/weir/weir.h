@@ -90,11 +90,11 @@ typedef struct weir_options {
   /* What policy weir may choose among.  "measured" (default): what is known to keep the loss of a
    * training (fp32 and 16 bits; where update_rule says what the optimizer is, 5 bits of companded,
    * 4 and 3.5 once it has settled, under adaptive rules 5 of whitened until then, in host memory
-   * and without memory_limit, and under SGD 3 of qsgd and 4 of qsgd-l2, all with error feedback;
-   * and nonzero, which sends what gradients touch, where they are mostly zero), and other plans
-   * once they have shown it in this job.  "safe": the former alone.  "bold": dense and top-k at any
-   * ratio, by a model of progress that was fitted to one training; it can keep a model from
-   * learning.  The same on all ranks. */
+   * and without memory_limit, and under SGD 3 of qsgd and 4 of dithered, on devices of qsgd-l2, all
+   * with error feedback; and nonzero, which sends what gradients touch, where they are mostly
+   * zero), and other plans once they have shown it in this job.  "safe": the former alone.  "bold":
+   * dense and top-k at any ratio, by a model of progress that was fitted to one training; it can
+   * keep a model from learning.  The same on all ranks. */
   const char *risk;
   /* Share of the training's time that trials of such plans may take at most, in [0, 1], default
    * 0.04.  They need weir_report_loss, and a trainer that comes back to where it was
@@ -194,11 +194,11 @@ typedef struct weir_options {
    * which makes all of a matrix's directions equally long, 8 do harm.  With error feedback SGD
    * ends where uncompressed gradients would have led, but for what is held back, so that most of
    * policy weir's trials are shorter (18 or 36 steps, not 240) and begin earlier
-   * (docs/internals/progress.md).  Under all others noise costs loss: of what companded, whitened
-   * and qsgd hold back in fewer than 5 bits, half is fed in a step, under every policy, and half
-   * waits.  Where gradients are clipped a step is not proportional to them, and what rounding adds
-   * to their norm makes it shorter: that is "adaptive", too (weir_doubt_update_rule).  A wrong
-   * "sgd" or "adaptive" may cost loss, "unknown" only time. */
+   * (docs/internals/progress.md).  Under all others noise costs loss: of what companded, whitened,
+   * dithered and qsgd hold back in fewer than 5 bits, half is fed in a step, under every policy,
+   * and half waits.  Where gradients are clipped a step is not proportional to them, and what
+   * rounding adds to their norm makes it shorter: that is "adaptive", too (weir_doubt_update_rule).
+   * A wrong "sgd" or "adaptive" may cost loss, "unknown" only time. */
   const char *update_rule;
   /* tcp, mixed, auto: files in PEM, all three of them or none: this rank's certificate, which those
    * may follow that lead from it to the authority; the key to it, closed to other users and without
@@ -217,8 +217,8 @@ typedef struct weir_options {
   /* Default true.  false: nothing is kept of what a plan does not send, as "Project CGX" has it
    * (Markov et al. 2022, section 2.4), which saves 4 bytes an element; the average then is the
    * gradient's on average only.  The same on all ranks.  For codecs that lose nothing on average,
-   * or round to 16 bits (none, bf16, fp16, qsgd, qsgd-l2), under policies that name them: "fixed:",
-   * "groups:" and "bits"; others are refused, by weir_session_create (WEIR_E_INVALID) or
+   * or round to 16 bits (none, bf16, fp16, qsgd, qsgd-l2, dithered), under policies that name them:
+   * "fixed:", "groups:" and "bits"; others are refused, by weir_session_create (WEIR_E_INVALID) or
    * weir_session_start (WEIR_E_UNSUPPORTED). */
   bool error_feedback;
   /* With virtual_network, and virtual_user: how long an exchange takes on it.  NULL (default): what

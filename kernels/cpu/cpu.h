@@ -38,6 +38,14 @@ typedef struct weir_grid {
   uint8_t top;
 } weir_grid;
 
+/* Of dithered (kernels/dithered.c): the grid's step, its largest code either way, and how much of a
+ * step an element's draw of 24 bits counts, less than half of it in all; 0: none is drawn. */
+typedef struct weir_dither {
+  float step;
+  int32_t top;
+  float spread;
+} weir_dither;
+
 /* An Elias-Fano list taken apart (wire_elias.c). */
 typedef struct weir_elias {
   const uint8_t *high; /* the first section, of this many bits */
@@ -142,6 +150,12 @@ typedef struct weir_cpu_ops {
   void (*round_to_squares)(const float *x, size_t n, float inverse, int32_t top, uint8_t *code);
   void (*read_squares)(const uint8_t *code, size_t n, float scale, int32_t top, float *to);
   void (*read_squares_add)(const uint8_t *code, size_t n, float scale, int32_t top, float *to);
+  /* Codes of dithered, 0..2 top; of every two elements one is shifted by less than a quarter of a
+   * step, the first of them where key is even.  And values back; codes above 2 top count as it. */
+  void (*dither)(const float *x, size_t n, weir_dither dither, uint32_t key, uint8_t *code);
+  void (*read_dithered)(const uint8_t *code, size_t n, weir_dither dither, uint32_t key, float *to);
+  void (*read_dithered_add)(const uint8_t *code, size_t n, weir_dither dither, uint32_t key,
+                            float *to);
   /* What kernels/whitened.h says of them. */
   void (*follow_squares)(const float *average, size_t n, uint16_t *square);
   void (*whiten)(const uint16_t *square, size_t n, bool back, float *x);

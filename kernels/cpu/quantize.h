@@ -102,6 +102,49 @@ TARGET static void read_squares_add(const uint8_t *code, size_t n, float scale, 
   for (size_t i = 0; i < n; i++) to[i] += weir_companded_value(code[i], scale, top);
 }
 
+/* --- dithered (kernels/dithered.c) ------------------------------------------------------------ */
+
+/* Of element i: which way the grid is shifted, as the sign bit of a float, and by how much: by 24
+ * bits, of which the first says which one of its pair it is. */
+TARGET static inline float shift_of(weir_dither grid, uint32_t key, size_t i, uint32_t *sign) {
+  const uint32_t draw = weir_mix32(key + (uint32_t)i), outer = ((uint32_t)i ^ key) & 1;
+  *sign = draw & UINT32_C(0x80000000);
+  return (float)(int32_t)((draw >> 8 & 0x7fffff) | outer << 23) * grid.spread;
+}
+
+TARGET static inline float turned(float x, uint32_t sign) {
+  return weir_float_of(weir_bits_of(x) ^ sign);
+}
+
+TARGET static void dither(const float *x, size_t n, weir_dither grid, uint32_t key, uint8_t *code) {
+  const float inverse = grid.step > 0.0F ? 1.0F / grid.step : 0.0F, top = (float)grid.top;
+  for (size_t i = 0; i < n; i++) {
+    uint32_t sign;
+    const float shift = shift_of(grid, key, i, &sign);
+    float t = turned(x[i], sign) * inverse + shift;
+    t = t > -top ? t : -top; /* of NaN, too */
+    t = t < top ? t : top;
+    code[i] = (uint8_t)(int32_t)(t + (top + 0.5F));
+  }
+}
+
+TARGET static inline float dithered_value(uint8_t code, weir_dither grid, uint32_t key, size_t i) {
+  uint32_t sign;
+  const float shift = shift_of(grid, key, i, &sign);
+  const int32_t q = code < 2 * grid.top ? code : 2 * grid.top;
+  return turned(((float)(q - grid.top) - shift) * grid.step, sign) + 0.0F; /* no -0 */
+}
+
+TARGET static void read_dithered(const uint8_t *code, size_t n, weir_dither grid, uint32_t key,
+                                 float *to) {
+  for (size_t i = 0; i < n; i++) to[i] = dithered_value(code[i], grid, key, i);
+}
+
+TARGET static void read_dithered_add(const uint8_t *code, size_t n, weir_dither grid, uint32_t key,
+                                     float *to) {
+  for (size_t i = 0; i < n; i++) to[i] += dithered_value(code[i], grid, key, i);
+}
+
 /* --- whitened (kernels/whitened.h) ------------------------------------------------------------ */
 
 /* Squares in units of 2^-40: those of what is below 1e-25 are 0, and those above 1e13 all alike.
@@ -275,12 +318,13 @@ TARGET static bool fp16_finite(const uint8_t *x, size_t n) {
   return special == 0;
 }
 
-#define WEIR_QUANTIZER_OPS                                                        \
-  .signs = signs, .halves = halves, .ternary_sums = ternary_sums,                 \
-  .spread_of_draws = spread_of_draws, .choose = choose, .choose_add = choose_add, \
-  .fp16_finite = fp16_finite, .draw_minifloats = draw_minifloats,                 \
-  .read_minifloats = read_minifloats, .read_minifloats_add = read_minifloats_add, \
-  .round_to_squares = round_to_squares, .read_squares = read_squares,             \
-  .read_squares_add = read_squares_add, .follow_squares = follow_squares, .whiten = whiten
+#define WEIR_QUANTIZER_OPS                                                                  \
+  .signs = signs, .halves = halves, .ternary_sums = ternary_sums,                           \
+  .spread_of_draws = spread_of_draws, .choose = choose, .choose_add = choose_add,           \
+  .fp16_finite = fp16_finite, .draw_minifloats = draw_minifloats,                           \
+  .read_minifloats = read_minifloats, .read_minifloats_add = read_minifloats_add,           \
+  .round_to_squares = round_to_squares, .read_squares = read_squares,                       \
+  .read_squares_add = read_squares_add, .follow_squares = follow_squares, .whiten = whiten, \
+  .dither = dither, .read_dithered = read_dithered, .read_dithered_add = read_dithered_add
 
 #endif

@@ -35,6 +35,18 @@ def test_every_value_is_one_of_the_two_beside_it(harm: Any) -> None:
         assert (wrong[held] < 1.001 * 2.0 ** (5 - bits) * x.abs()[held]).all()
 
 
+def test_a_grid_that_is_shifted_back(harm: Any) -> None:
+    """A step is a fifth of the norm, sqrt(128) / 5 of a bucket's root mean square, and errors are evenly up to half of it."""
+    e = torch.randn(128 * 512)
+    x = e.view(512, 128)
+    step = x.norm(dim=1, keepdim=True) / 5
+    wrong = (harm.dithered(e, 4).view(512, 128) - x) / step
+    assert wrong.abs().max() < 0.51
+    assert abs(wrong.mean()) < 0.006
+    assert abs(wrong.square().mean() - 1 / 12) < 0.002
+    assert abs((wrong * x).mean()) < 0.006
+
+
 def test_the_nearest_of_squares(harm: Any) -> None:
     """4 bits, the largest 49: the values are 0, 1, 4, 9, 16, 25, 36 and 49, and 2.5 and 30.5 lie in the middle of two."""
     e = torch.tensor([49.0, 0.4, 0.6, 2.4, 2.6, -30.4, -30.6, -0.4] + [0.0] * 120)

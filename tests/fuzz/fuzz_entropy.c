@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { HEAD = 3, MOST = 8192, BITS_AT = 13 };
 
 static const uint32_t codecs[] = {WEIR_CODEC_COMPANDED, WEIR_CODEC_NONZERO, WEIR_CODEC_QSGD,
-                                  WEIR_CODEC_MINIFLOAT};
+                                  WEIR_CODEC_MINIFLOAT, WEIR_CODEC_DITHERED};
 
 /* Never NULL, and no byte more than asked for. */
 static uint8_t *memory_of(size_t bytes) {

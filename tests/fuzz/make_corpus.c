@@ -88,7 +88,7 @@ static void write_huffman(const char *folder) {
 static void write_entropy(const char *folder) {
   enum { HEAD = 3, N = 2000 };
   static const uint32_t codecs[] = {WEIR_CODEC_COMPANDED, WEIR_CODEC_NONZERO, WEIR_CODEC_QSGD,
-                                    WEIR_CODEC_MINIFLOAT};
+                                    WEIR_CODEC_MINIFLOAT, WEIR_CODEC_DITHERED};
   static float small[N];
   static uint8_t room[1 << 20];
   unsigned number = 0;
@@ -97,7 +97,7 @@ static void write_entropy(const char *folder) {
     const float root = x[i % MOST] * x[i / 3 % MOST];
     small[i] = root * root * root;
   }
-  for (uint8_t c = 0; c < 4; c++)
+  for (uint8_t c = 0; c < 5; c++)
     for (unsigned bits = weir_codec_find(codecs[c])->bits.least; bits <= 8; bits++)
       for (size_t n = 300; n <= N; n += 850) {
         const weir_codec *const codec = weir_codec_find(codecs[c]);

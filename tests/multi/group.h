@@ -189,7 +189,10 @@ static const char *const group_arms[] = {
     "bilateral:2:dense-hier-ring:auto-bf16", "bilateral:1:dense-one-shot:huffman",
     /* In units of what elements usually are. */
     "whitened:0.125:ag", "whitened:0.09375:sra", "whitened:0.15625:hier-sra",
-    "whitened:0.125:sra:huffman", "whitened:0.125:path=rs.c.ag.d.ag"};
+    "whitened:0.125:sra:huffman", "whitened:0.125:path=rs.c.ag.d.ag",
+    /* Shifted, and shifted back by who reads it. */
+    "dithered:0.125:ag", "dithered:0.15625:sra", "dithered:0.125:hier-sra:huffman",
+    "dithered:0.125:sra:huffman", "dithered:0.125:path=rs.c.ag.d.ag"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {

@@ -110,7 +110,7 @@ static const char *const plans[] = {
     "topk:0.1:ag",          "star:0.1:art-ring",     "var:0.2:art-tree:auto-bf16",
     "qsgd:0.125:ag",        "qsgd-nearest:0.25:sra", "terngrad:0.0625:compressed-tree",
     "efsignsgd:0.03125:ag", "powersgd:2:dense-tree", "bilateral:2:dense-ring",
-    "whitened:0.125:sra"};
+    "whitened:0.125:sra",   "dithered:0.125:sra"};
 enum { PLANS = sizeof plans / sizeof *plans };
 
 /* One plan, another one, and from step 4 to 5 a trial of a third, after which the first is back. */

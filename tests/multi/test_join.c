@@ -72,7 +72,8 @@ Test(join, under_every_scheme) {
   static const char *const policies[] = {
       "fixed:none:1:dense-ring",     "fixed:qsgd:0.125:ag",        "fixed:star:0.1:art-tree",
       "fixed:powersgd:2:dense-ring", "fixed:randomk:0.1:art-ring", "fixed:fp16:0.5:compressed-ring",
-      "fixed:bilateral:2:dense-sra", "groups:even=2:topk:0.1:ag",  "fixed:whitened:0.125:sra"};
+      "fixed:bilateral:2:dense-sra", "groups:even=2:topk:0.1:ag",  "fixed:whitened:0.125:sra",
+      "fixed:dithered:0.125:ag"};
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     play(two_and_one(policies[p], p % 2 ? COURSE_SECRET : NULL));
 }

@@ -407,6 +407,8 @@ static const arm arms[] = {
     {"fixed:powersgd:2:dense-one-shot:huffman", MATRICES},
     {"fixed:powersgd:2:dense-one-shot", VECTORS},
     {"fixed:powersgd:2:dense-ring", VECTORS},
+    {"fixed:dithered:0.125:ag", VECTORS},
+    {"fixed:dithered:0.125:sra:huffman", MOMENTUM},
     {"fixed:whitened:0.125:ag", VECTORS},
     {"fixed:whitened:0.125:sra", VECTORS},
     {"fixed:whitened:0.125:sra:huffman", MOMENTUM},

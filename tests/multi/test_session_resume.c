@@ -198,6 +198,7 @@ Test(session_resume, a_fixed_policy_goes_on_with_the_same_bits) {
               {"fixed:bilateral:2:dense-sra", 0, 0},
               {"fixed:whitened:0.125:sra", 0, 0},
               {"fixed:whitened:0.125:ag", 0.9, 0},
+              {"fixed:dithered:0.125:sra", 0, 0},
               {"fixed:bf16:1:dense-tree", 0, 0},
               {"fixed:topk:0.05:ag", 0.9, 0},
               {"fixed:topk:0.01:ag", 0, 16},

@@ -234,14 +234,21 @@ static int sweep(const char *policy, int ranks, bool registered, double momentum
 }
 
 Test(session_shrink, at_any_transfer) {
-  static const char *const policies[] = {
-      "fixed:none:1:dense-ring",    "fixed:none:1:dense-tree",
-      "fixed:bf16:1:dense-tree",    "fixed:bf16:1:dense-star",
-      "fixed:topk:0.1:ag",          "fixed:topk:0.1:ag:auto-bf16",
-      "fixed:qsgd:0.125:ag",        "fixed:star:0.1:art-tree",
-      "fixed:randomk:0.1:art-ring", "fixed:var:0.1:art-tree:auto-bf16",
-      "fixed:star:0.5:art-tree",    "fixed:var:0.4:art-tree:auto-bf16",
-      "fixed:whitened:0.125:ag",    "schedule:none:1:dense-ring;step=2:whitened:0.125:ag"};
+  static const char *const policies[] = {"fixed:none:1:dense-ring",
+                                         "fixed:none:1:dense-tree",
+                                         "fixed:bf16:1:dense-tree",
+                                         "fixed:bf16:1:dense-star",
+                                         "fixed:topk:0.1:ag",
+                                         "fixed:topk:0.1:ag:auto-bf16",
+                                         "fixed:qsgd:0.125:ag",
+                                         "fixed:star:0.1:art-tree",
+                                         "fixed:randomk:0.1:art-ring",
+                                         "fixed:var:0.1:art-tree:auto-bf16",
+                                         "fixed:star:0.5:art-tree",
+                                         "fixed:var:0.4:art-tree:auto-bf16",
+                                         "fixed:dithered:0.125:ag",
+                                         "fixed:whitened:0.125:ag",
+                                         "schedule:none:1:dense-ring;step=2:whitened:0.125:ag"};
   int missed = 0;
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     for (int ranks = 3; ranks <= 4; ranks++)

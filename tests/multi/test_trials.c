@@ -160,8 +160,9 @@ static weir_directive ask(uint32_t action, weir_plan plan) {
  * weights. */
 static void with_and_without(int ranks, size_t arm) {
   /* Residuals are not zero, and columns are warm. */
-  static const char *const firsts[] = {"topk:0.1:ag", "star:0.1:art-ring", "var:0.1:art-tree",
-                                       "bilateral:1:dense-ring", "whitened:0.125:sra"};
+  static const char *const firsts[] = {"topk:0.1:ag",        "star:0.1:art-ring",
+                                       "var:0.1:art-tree",   "bilateral:1:dense-ring",
+                                       "whitened:0.125:sra", "dithered:0.125:sra"};
   static program with, without;
   memset(&with, 0, sizeof with);
   memset(&without, 0, sizeof without);

@@ -92,6 +92,7 @@ static const row rows[] = {
     {"bilateral:2:dense-one-shot:huffman", 4, true, NULL},
     {"companded:0.125:hier-sra:huffman", 4, true, "aabb"},
     {"whitened:0.125:sra:huffman", 4, true, NULL},
+    {"dithered:0.125:ag:huffman", 4, true, NULL},
 };
 
 typedef struct course {

@@ -9,7 +9,7 @@
 #include "hmac.h"
 #include "ranks.h"
 
-#define WIRE_VERSION 15 /* of the protocol over TCP */
+#define WIRE_VERSION 16 /* of the protocol over TCP */
 
 #define HELLO 96
 #define FRAME 48

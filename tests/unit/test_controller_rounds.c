@@ -30,7 +30,7 @@ typedef struct world {
   uint64_t hides;             /* after so many steps of theirs they do; 0: never */
   double shown_late;
   double leaps; /* so much higher are losses of methods that hold back, from their second step on */
-  double even_coded; /* what coding leaves of qsgd-l2; 0: two fifths */
+  double even_coded; /* what coding leaves of dithered; 0: two fifths */
   double owes;       /* methods in force are behind by this share of the loss */
   double constant;   /* is there whatever the training does */
   uint64_t plateau;  /* steps at the beginning that make no progress */
@@ -81,11 +81,11 @@ static double bandwidth_of(const world *w) {
 
 static double compute_of(const world *w) { return w->compute > 0 ? w->compute : 0.02; }
 
-/* Coded, codes take four fifths of their bytes, and qsgd-l2's two fifths or as the world has it. */
+/* Coded, codes take four fifths of their bytes, dithered's two fifths or as the world has it. */
 static double shortened_of(const world *w) {
   const double even = w->even_coded > 0 ? w->even_coded : 0.4;
   if (w->plan.wire != WEIR_WIRE_HUFFMAN) return 0.0;
-  return w->plan.codec == WEIR_CODEC_QSGD_L2 ? even : 0.8;
+  return w->plan.codec == WEIR_CODEC_DITHERED ? even : 0.8;
 }
 
 static weir_cost_terms terms_of(const world *w) {
@@ -174,8 +174,7 @@ static void step(weir_controller *controller, world *w) {
                        batches_in_trial == w->doubts_in_trial);
   if (doubts) weir_controller_doubt_rule(controller, w->throws_away);
   if (doubts) w->doubted = w->exchange;
-  if (w->plan.codec == WEIR_CODEC_QSGD || w->plan.codec == WEIR_CODEC_QSGD_L2)
-    w->sgd_alone = w->exchange;
+  if (weir_codecs[w->plan.codec]->unbiased && w->plan.cr < 0.5) w->sgd_alone = w->exchange;
   if (w->plan.cr < 0.5) w->few_bits = w->exchange;
   const uint64_t at = w->step;
   if (w->trial && !w->forgets) w->step += batches_in_trial; /* the next batch in turn */
@@ -1052,7 +1051,8 @@ Test(rounds, where_averages_are_thrown_away_16_bits_are_sent) {
       weir_controller_free(controller);
       cr_assert_gt(w.few_bits, 0u);
       cr_assert_leq(w.few_bits, w.doubted + 8, "%d, doubted %d", (int)w.few_bits, (int)w.doubted);
-      cr_assert_eq(w.plan.codec, WEIR_CODEC_BF16);
+      cr_assert(w.plan.codec == WEIR_CODEC_BF16 || w.plan.codec == WEIR_CODEC_FP16, "%s",
+                weir_codec_name(w.plan.codec));
     }
 }
 

@@ -19,6 +19,7 @@ static const struct {
                 {WEIR_CODEC_QSGD_L2, 0.125},
                 {WEIR_CODEC_QSGD_NEAREST, 0.25},
                 {WEIR_CODEC_QSGD_L2_NEAREST, 0.25},
+                {WEIR_CODEC_DITHERED, 0.125},
                 {WEIR_CODEC_TERNGRAD, 0.0625},
                 {WEIR_CODEC_ONEBIT, 1.0 / 32.0},
                 {WEIR_CODEC_EFSIGNSGD, 1.0 / 32.0}};

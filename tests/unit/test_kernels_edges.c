@@ -22,7 +22,8 @@ static double ratio_of(const weir_codec *codec) {
     case WEIR_CODEC_QSGD_L2_NEAREST:
     case WEIR_CODEC_NONZERO:
     case WEIR_CODEC_COMPANDED:
-    case WEIR_CODEC_WHITENED: return 4.0 / 32;
+    case WEIR_CODEC_WHITENED:
+    case WEIR_CODEC_DITHERED: return 4.0 / 32;
     case WEIR_CODEC_MINIFLOAT: return 6.0 / 32;
     case WEIR_CODEC_NONZERO_BF16: return 16.0 / 32;
     case WEIR_CODEC_TERNGRAD: return 2.0 / 32;

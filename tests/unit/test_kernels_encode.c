@@ -34,6 +34,8 @@ static const struct {
             {WEIR_CODEC_NONZERO, 5.0 / 32},
             {WEIR_CODEC_NONZERO, 8.0 / 32},
             {WEIR_CODEC_NONZERO_BF16, 16.0 / 32},
+            {WEIR_CODEC_DITHERED, 4.0 / 32},
+            {WEIR_CODEC_DITHERED, 7.0 / 32},
             {WEIR_CODEC_MINIFLOAT, 5.0 / 32},
             {WEIR_CODEC_MINIFLOAT, 8.0 / 32},
             {WEIR_CODEC_COMPANDED, 3.0 / 32},
@@ -271,7 +273,7 @@ Test(kernels_encode, scales_that_are_no_numbers_are_refused) {
     size_t bytes = encode(&f, arm, &layout, 1, f.message);
     cr_assert_eq(take(&f, codec, f.message, bytes, &layout), WEIR_OK);
     for (size_t i = 0; i < 3; i++) {
-      memcpy(f.message + 16, &bad[i], sizeof bad[i]);
+      memcpy(f.message + 16 + (codec->seeded ? 4 : 0), &bad[i], sizeof bad[i]);
       cr_assert_eq(take(&f, codec, f.message, bytes, &layout), WEIR_E_PROTOCOL, "%s", codec->name);
     }
   }

@@ -67,7 +67,7 @@ static const struct {
 } rows[] = {{WEIR_CODEC_COMPANDED, 3, 8},       {WEIR_CODEC_QSGD, 2, 8},
             {WEIR_CODEC_QSGD_NEAREST, 2, 8},    {WEIR_CODEC_QSGD_L2, 4, 8},
             {WEIR_CODEC_QSGD_L2_NEAREST, 4, 8}, {WEIR_CODEC_MINIFLOAT, 5, 8},
-            {WEIR_CODEC_NONZERO, 2, 8}};
+            {WEIR_CODEC_NONZERO, 2, 8},         {WEIR_CODEC_DITHERED, 4, 8}};
 
 Test(entropy, comes_back_to_the_bit_and_is_never_longer) {
   static const size_t lengths[] = {0,    1,    2,     7,     8,     9,     127,   128,   129,

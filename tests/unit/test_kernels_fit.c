@@ -319,5 +319,6 @@ Test(kernels_fit, a_controller_starts_from_measured_codecs) {
   starts_measured(WEIR_RISK_BOLD, WEIR_RULE_SGD, " none bf16 topk star ");
   starts_measured(WEIR_RISK_SAFE, WEIR_RULE_ADAPTIVE, " none bf16 fp16 companded whitened ");
   starts_measured(WEIR_RISK_SAFE, WEIR_RULE_UNKNOWN, " none bf16 fp16 companded ");
-  starts_measured(WEIR_RISK_SAFE, WEIR_RULE_SGD, " none bf16 fp16 companded qsgd qsgd-l2 ");
+  starts_measured(WEIR_RISK_SAFE, WEIR_RULE_SGD,
+                  " none bf16 fp16 companded qsgd qsgd-l2 dithered ");
 }

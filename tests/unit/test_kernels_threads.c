@@ -151,11 +151,11 @@ Test(kernels_threads, change_no_bit) {
     uint32_t codec;
     double cr;
   } row[] = {
-      {WEIR_CODEC_TOPK, 0.01},   {WEIR_CODEC_TOPK, 0.1},     {WEIR_CODEC_TOPK, 0.4},
-      {WEIR_CODEC_MSTOPK, 0.05}, {WEIR_CODEC_DGC, 0.02},     {WEIR_CODEC_SIDCO, 0.01},
-      {WEIR_CODEC_QSGD, 0.125},  {WEIR_CODEC_QSGD, 0.25},    {WEIR_CODEC_TERNGRAD, 0.0625},
-      {WEIR_CODEC_LWTOPK, 0.01}, {WEIR_CODEC_QSGD_L2, 0.25}, {WEIR_CODEC_QSGD_NEAREST, 0.125},
-      {WEIR_CODEC_FP16, 0.5}};
+      {WEIR_CODEC_TOPK, 0.01},   {WEIR_CODEC_TOPK, 0.1},      {WEIR_CODEC_TOPK, 0.4},
+      {WEIR_CODEC_MSTOPK, 0.05}, {WEIR_CODEC_DGC, 0.02},      {WEIR_CODEC_SIDCO, 0.01},
+      {WEIR_CODEC_QSGD, 0.125},  {WEIR_CODEC_QSGD, 0.25},     {WEIR_CODEC_TERNGRAD, 0.0625},
+      {WEIR_CODEC_LWTOPK, 0.01}, {WEIR_CODEC_QSGD_L2, 0.25},  {WEIR_CODEC_QSGD_NEAREST, 0.125},
+      {WEIR_CODEC_FP16, 0.5},    {WEIR_CODEC_DITHERED, 0.125}};
   bench b = {.g = malloc(N * sizeof(float)),
              .r = malloc(N * sizeof(float)),
              .offset = {0, 300001, 300001, N}};
