@@ -141,7 +141,7 @@ const weir_policy weir_policy_weir = {
     .first = "bf16:1:dense-ring",
     /* Safe, and on a slow network every step counts. */
     .first_of_several = "companded:0.15625:sra",
-    .first_by_sgd = "qsgd:0.09375:sra",
+    .first_by_sgd = "qsgd-l2:0.125:sra:huffman",
     .curve = true,
     .consider = consider,
 };

@@ -651,6 +651,7 @@ Test(wire_terms, rows_among_machines_take_what_is_sent, .timeout = 300) {
   for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
     for (int kind = 0; kind <= WEIR_KIND_COUNT; kind++)
       for (uint32_t id = 0; id < rows_of(kind); id++) {
+        if (!sampled(3)) continue; /* what is played has one thread */
         record_row((weir_kind)kind, id, groups[g], (int)strlen(groups[g]), FEW);
         hold_counts(groups[g]);
         hold_times(groups[g], bound());

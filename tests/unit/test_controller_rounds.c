@@ -553,7 +553,7 @@ static uint64_t bits_from(world w, double bits) {
 }
 
 /* 3.5 bits wait for the end of a plateau of the beginning: until the loss falls clearly, for 256
- * steps where it stands still, and for 500 where nobody tells it.  3 bits are SGD's alone, and
+ * steps where it stands still, and for 500 where nobody tells it.  Under SGD 4 bits are
  * there at once, as there is no plateau. */
 Test(rounds, few_bits_wait_for_the_training_to_settle) {
   world w = good;
@@ -568,7 +568,7 @@ Test(rounds, few_bits_wait_for_the_training_to_settle) {
   const uint64_t unseen = bits_from(w, 3.5);
   cr_assert(unseen >= 500 && unseen < 515, "%d", (int)unseen);
   w.update_rule = "sgd";
-  const uint64_t sgd = bits_from(w, 3);
+  const uint64_t sgd = bits_from(w, 4);
   cr_assert_lt(sgd, 10, "%d", (int)sgd);
   world falls = good;
   const uint64_t clear = bits_from(falls, 3.5);
